@@ -1,0 +1,1 @@
+"""Streaming detectors: a mapping of metrics in, findings out. Standard library only."""

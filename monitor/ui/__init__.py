@@ -1,0 +1,1 @@
+"""The dashboard: one Streamlit app with JSON routes of its own."""

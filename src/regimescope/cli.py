@@ -1,0 +1,96 @@
+"""The `regimescope` command: a table from sub-command to module, each loaded when it is asked for.
+
+`regimescope --help` works from the bare wheel; a command whose packages are missing says which extra to install and exits 2. Every command module
+has `main(argv) -> int`. Exit codes: 0 good, 1 a critical alert (`check`), 2 a user's mistake, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+
+from regimescope import __version__
+from regimescope.monitor.errors import RegimescopeError
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    module: str
+    extra: str
+    "Extra that brings its packages; empty = none needed."
+    help: str
+    prefix: tuple[str, ...] = ()
+    "Arguments put before the user's, for modules that serve several commands."
+
+
+COMMANDS = {
+    "train": Command("regimescope.trainer.train", "trainer", "run the reference trainer"),
+    "warm-start": Command("regimescope.trainer.warm_start", "trainer", "make the tiny policy's warm starts"),
+    "serve": Command("regimescope.monitor.serve", "app", "ingest, detect and show the runs below a root in the browser"),
+    "runs": Command("regimescope.monitor.runs", "monitor", "list the runs below a root"),
+    "check": Command("regimescope.monitor.check", "monitor", "run the detectors over a run; exit 1 on a critical alert"),
+    "bounds": Command("regimescope.monitor.steer", "", "ask a running trainer for other clip bounds", ("set_bounds",)),
+    "pause": Command("regimescope.monitor.steer", "", "pause a running trainer at its next step boundary", ("pause",)),
+    "resume": Command("regimescope.monitor.steer", "", "let a paused trainer go on", ("resume",)),
+    "checkpoint": Command("regimescope.monitor.steer", "", "ask a running trainer for a checkpoint", ("checkpoint",)),
+    "stop": Command("regimescope.monitor.steer", "", "stop a running trainer at its next step boundary", ("stop",)),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one sub-command and return its exit code."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if args[0] in ("-V", "--version"):
+        print(f"regimescope {__version__}")
+        return 0
+    name, rest = args[0], args[1:]
+    if name not in COMMANDS:
+        near = get_close_matches(name, COMMANDS, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return _fail(f"unknown command {name!r}.{hint} See `regimescope --help`.")
+    return _run(name, COMMANDS[name], rest)
+
+
+def usage() -> str:
+    """The text of `regimescope --help`."""
+    width = max(map(len, COMMANDS))
+    rows = [f"  {name:<{width}}  {command.help}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        ["usage: regimescope COMMAND [options]", "", "Live diagnostics for RLVR training runs.", "", "commands:", *rows, ""]
+        + ["`regimescope COMMAND --help` lists the options of a command."]
+    )
+
+
+def _run(name: str, command: Command, rest: list[str]) -> int:
+    try:
+        entry: Callable[[list[str]], int] = import_module(command.module).main
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "regimescope":
+            raise
+        return _fail(
+            f"`regimescope {name}` needs the package {error.name!r}. Install it with: pip install 'regimescope[{command.extra}]'"
+        )
+    try:
+        return entry([*command.prefix, *rest])
+    except RegimescopeError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `regimescope runs | head`
+        sys.stderr.close()
+        return 0
+
+
+def _fail(message: str) -> int:
+    print(f"regimescope: {message}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
