@@ -1,5 +1,6 @@
 """The built wheel: real folders, every kind of data file, and a command that runs without any dependency."""
 
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -15,7 +16,9 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--disable-pip-version-check", "-w", str(out), str(ROOT)]
+    source = out / "source"  # a copy: setuptools leaves a build folder behind, and a stale one would hide a missing file
+    shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(".*", "runs", "build", "*.egg-info", "__pycache__"))
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--disable-pip-version-check", "-w", str(out), str(source)]
     subprocess.run(command, check=True, capture_output=True)
     (path,) = out.glob("regimescope-*.whl")
     return path
