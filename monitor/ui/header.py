@@ -1,0 +1,89 @@
+"""The strip above every page: verdict, reason, what the trainer is doing, and what to click. Redrawn every 2 s.
+
+The run picker stands outside the fragment, so that a redraw never touches it. When a run appears or goes, the whole
+page is run again once, but not under an open review dialog.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import streamlit as st
+
+from regimescope.monitor import query
+from regimescope.monitor.ui.context import Context, current
+from regimescope.monitor.ui.facts import RunFacts, load_facts
+from regimescope.monitor.ui.palette import Tone, badge_color, icon
+from regimescope.monitor.ui.session import page_link, plain_errors
+from regimescope.monitor.ui.texts import bound_label, plural, span, state_text, weight
+
+REVIEW_OPEN = "review_open"
+"Session key that a review dialog sets while it is open."
+
+_WORD_TONE: dict[str, Tone] = {"COLLAPSING": "critical", "WATCH": "watch"}
+
+
+def run_list() -> list[query.RunRow]:
+    """All runs below the root, newest first."""
+    with current().monitor.store.cursor() as con:
+        return query.list_runs(con)
+
+
+@st.fragment(run_every="2s", key="header")
+def header(path: str, known: tuple[str, ...]) -> None:
+    """Draw the strip of one run; known = the runs that the picker shows."""
+    ctx = current()
+    with plain_errors("The state of this run"):
+        if tuple(run.path for run in run_list()) != known and not st.session_state.get(REVIEW_OPEN):
+            st.rerun(scope="app")
+        facts = load_facts(ctx, path)
+        if facts is not None:
+            _first_line(facts)
+            _second_line(ctx, facts)
+
+
+@st.fragment(run_every="2s", key="no-run-header")
+def wait_for_run() -> None:
+    """Before the first run: look again every 2 s and rerun the page when one is there."""
+    with plain_errors("The list of runs"):
+        if run_list():
+            st.rerun(scope="app")
+
+
+def badge(word: str, tone: Tone) -> None:
+    """A status as icon, word and colour."""
+    st.badge(word, icon=icon(tone), color=badge_color(tone))
+
+
+def _first_line(facts: RunFacts) -> None:
+    verdict = facts.verdict
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        badge(verdict.word, verdict.tone)
+        if verdict.beside:
+            badge(verdict.beside, _WORD_TONE[verdict.beside])
+        st.text(verdict.reason)
+        worst = facts.open_alerts[0] if facts.open_alerts else None
+        if worst is not None:
+            page_link("alerts", "Evidence", icon=":material/search:", alert=worst.alert_id)
+            if facts.remedy is not None and not facts.live.ended:
+                change = f"{bound_label(facts.remedy.bound)}: {weight(facts.remedy.old)} → {weight(facts.remedy.new)}"
+                page_link("control", change, icon=":material/tune:", alert=worst.alert_id)
+
+
+def _second_line(ctx: Context, facts: RunFacts) -> None:
+    live = facts.live
+    bits = [] if live.ended else [state_text(live.state)]
+    if live.last_step is not None and live.last_step >= 0:
+        bits.append(f"step {live.last_step:,}")
+    bits.append(f"last sign of life {span(live.silent_s)} ago")
+    if live.median_step_s:
+        bits.append(f"{span(live.median_step_s)}/step")
+    bits.append(plural(len(facts.open_alerts), "open alert"))
+    pending = sum(command.status in ("pending", "applying") for command in facts.commands)
+    if pending:
+        bits.append(f"{pending} pending")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(" · ".join(bits))
+        if ctx.read_only:
+            st.badge("read-only", icon=":material/lock:", color="gray")
+        st.badge(f"live {datetime.now(UTC).astimezone():%H:%M:%S}", icon=":material/sensors:", color="green")

@@ -1,0 +1,51 @@
+"""The page script that Streamlit runs for every browser and rerun: navigation, the header strip, then the chosen page.
+
+Started by app.py; nothing here is imported by others. Pages are functions in pages/; a read-only server has no
+Control page.
+"""
+
+from __future__ import annotations
+
+import streamlit as st
+from streamlit.navigation.page import Page
+
+from regimescope.monitor.ui.context import current
+from regimescope.monitor.ui.header import REVIEW_OPEN, header, run_list, wait_for_run
+from regimescope.monitor.ui.pages import alerts, control, first_run, overview
+from regimescope.monitor.ui.session import choose_run, plain_errors, remember_pages
+
+
+def main() -> None:
+    """One run of the page script."""
+    st.set_page_config(page_title="regimescope", page_icon=":material/monitoring:", layout="wide")
+    st.session_state[REVIEW_OPEN] = False  # a full run has closed any dialog
+    pages = {
+        "overview": st.Page(overview.render, title="Overview", icon=":material/monitoring:", default=True),
+        "alerts": st.Page(alerts.render, title="Alerts", icon=":material/notifications:", url_path="alerts"),
+    }
+    if not current().read_only:
+        pages["control"] = st.Page(control.render, title="Control", icon=":material/tune:", url_path="control")
+    remember_pages(pages)
+    page = st.navigation(list(pages.values()), position="top")
+    with plain_errors("The list of runs"):
+        _draw(page)
+
+
+def _draw(page: Page) -> None:
+    runs = run_list()
+    if not runs:
+        wait_for_run()
+        first_run.render()
+        return
+    left, right = st.columns([2, 9], vertical_alignment="center")
+    with left:
+        run = choose_run(runs)
+    if run is None:
+        return
+    with right:
+        header(run.path, tuple(run.path for run in runs))
+    st.session_state["run_row"] = run
+    page.run()
+
+
+main()

@@ -1,0 +1,7 @@
+"""Placeholder."""
+
+import streamlit as st
+
+
+def render() -> None:
+    st.text("overview")

@@ -1,0 +1,93 @@
+"""What a page run needs: the pages by name, the chosen run, the theme, and one place that puts errors into words.
+
+View state lives in the URL (`run`, `slice`, `alert`), so a reload or a link shows the same thing. A run in the URL is
+looked up among the known runs; it is never taken for a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import duckdb
+import streamlit as st
+from streamlit.navigation.page import Page
+
+from regimescope.monitor.errors import RegimescopeError
+from regimescope.monitor.ui.palette import Theme
+
+if TYPE_CHECKING:
+    from regimescope.monitor.query import RunRow
+
+_PICKER = "run_picker"
+
+
+def remember_pages(pages: Mapping[str, Page]) -> None:
+    """Keep the page objects of this run for links."""
+    st.session_state["pages"] = dict(pages)
+
+
+def page_link(name: str, label: str, *, icon: str | None = None, alert: str | None = None) -> None:
+    """A link to another page of the same run; nothing where that page is hidden (Control in a read-only server)."""
+    page = st.session_state.get("pages", {}).get(name)
+    if page is None:
+        return
+    params = {"run": st.query_params.get("run", ""), **({"alert": alert} if alert else {})}
+    st.page_link(page, label=label, icon=icon, query_params=params)
+
+
+def choose_run(runs: Sequence[RunRow]) -> RunRow | None:
+    """Draw the run picker and return the chosen run; None when there is none yet.
+
+    The URL wins, then what this browser looked at last, then the newest run that is alive.
+    """
+    if not runs:
+        return None
+    by_path = {run.path: run for run in runs}
+    wanted = st.query_params.get("run") or st.session_state.get("run_path")
+    if wanted is not None and wanted not in by_path:
+        st.warning(
+            "This address names a run that is not below this root: showing the newest.", icon=":material/link_off:"
+        )
+    if wanted not in by_path:
+        wanted = _newest(runs).path
+    if st.session_state.get(_PICKER) != wanted:
+        st.session_state[_PICKER] = wanted
+    st.selectbox("Run", list(by_path), key=_PICKER, label_visibility="collapsed", on_change=_picked)
+    st.session_state["run_path"] = wanted
+    if st.query_params.get("run") != wanted:
+        st.query_params["run"] = wanted
+    return by_path[wanted]
+
+
+def _picked() -> None:
+    st.query_params["run"] = st.session_state[_PICKER]
+    for key in ("alert", "slice"):
+        st.query_params.pop(key, None)
+
+
+def _newest(runs: Sequence[RunRow]) -> RunRow:
+    return max(runs, key=lambda run: (run.status == "running", run.last_row_at is not None, run.last_row_at or 0))  # type: ignore[arg-type]
+
+
+def theme() -> Theme:
+    """The theme this browser shows."""
+    return "dark" if st.context.theme.type == "dark" else "light"
+
+
+@contextmanager
+def plain_errors(what: str) -> Iterator[None]:
+    """Show an error of the store or control channel as a sentence, its details folded away; never a traceback."""
+    try:
+        yield
+    except RegimescopeError as error:
+        _show(f"{what} could not be read.", error)
+    except duckdb.Error as error:
+        _show(f"{what} could not be read: the index is degraded. It recovers by itself; training goes on.", error)
+
+
+def _show(sentence: str, error: Exception) -> None:
+    st.error(sentence, icon=":material/error:")
+    with st.expander("Details"):
+        st.code(str(error), language=None)

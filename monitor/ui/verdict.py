@@ -1,0 +1,119 @@
+"""One word about a run, and why. The first that applies:
+ENDED, STALE, PAUSED, COLLAPSING, WATCH, WAITING, WARMING UP, HEALTHY.
+
+    verdict(run, monitor.liveness(run.run_key), alerts, (4, 10)).word      # "WARMING UP"
+
+Pure; `open_alerts` is what every page counts. The bounds lint comes from the configuration: it makes no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from regimescope.monitor.ui.palette import Tone
+from regimescope.monitor.ui.texts import plural, signature_text, span, state_text
+
+if TYPE_CHECKING:
+    from regimescope.monitor.query import AlertRow, RunRow
+    from regimescope.monitor.service import Liveness
+
+LINT = "bounds_lint"
+WAITING_TOO_LONG = 3.0
+"Median step times after which waiting for rollouts becomes the verdict."
+_RANK = {"critical": 2, "warning": 1, "info": 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The verdict as the header shows it."""
+
+    word: str
+    "ENDED, STALE, PAUSED, COLLAPSING, WATCH, WAITING, WARMING UP or HEALTHY."
+    reason: str
+    "One line, no text of the run in it."
+    tone: Tone
+    beside: str = ""
+    "An open alert that another word hides: COLLAPSING or WATCH; shown next to it."
+
+
+def open_alerts(alerts: Sequence[AlertRow], last_step: int | None) -> list[AlertRow]:
+    """The alerts that count: firing, not inhibited, no lint, not called false, not asleep. Worst first, then oldest."""
+    found = [alert for alert in alerts if alert.state == "firing" and alert.inhibited_by is None]
+    found = [alert for alert in found if alert.signature != LINT]
+    found = [alert for alert in found if alert.mark != "false_alarm" and not is_snoozed(alert, last_step)]
+    return sorted(found, key=lambda alert: (-_RANK.get(alert.severity, 0), alert.step_onset))
+
+
+def is_snoozed(alert: AlertRow, last_step: int | None) -> bool:
+    """Asleep until its step; a critical alert is never asleep."""
+    if alert.mark != "snooze" or alert.severity == "critical" or alert.until_step is None:
+        return False
+    return (-1 if last_step is None else last_step) < alert.until_step
+
+
+def verdict(run: RunRow, live: Liveness, alerts: Sequence[AlertRow], warming: tuple[int, int]) -> Verdict:
+    """The verdict of a run; warming = points seen and points needed by the detectors."""
+    active = open_alerts(alerts, live.last_step)
+    alarm = _alarm(active)
+    beside = alarm.word if alarm else ""
+    if live.ended:
+        return Verdict(word="ENDED", reason=_ended(run, live), tone="stale", beside=beside)
+    if live.stale:
+        reason = (
+            f"last sign of life {span(live.silent_s)} ago{_step_time(live)}: it hangs, was killed, or its disk is gone"
+        )
+        return Verdict(word="STALE", reason=reason, tone="stale", beside=beside)
+    if live.state == "paused":
+        reason = f"at step {_step(live)}; it still reads commands"
+        return Verdict(word="PAUSED", reason=reason, tone="info", beside=beside)
+    if alarm:
+        return alarm
+    return _quiet(live, warming)
+
+
+def _alarm(active: Sequence[AlertRow]) -> Verdict | None:
+    for severity, word, tone in (("critical", "COLLAPSING", "critical"), ("warning", "WATCH", "watch")):
+        worst = [alert for alert in active if alert.severity == severity]
+        if worst:
+            more = f", and {plural(len(active) - 1, 'more alert')}" if len(active) > 1 else ""
+            return Verdict(word=word, reason=alert_line(worst[0]) + more, tone=tone)  # type: ignore[arg-type]
+    return None
+
+
+def alert_line(alert: AlertRow) -> str:
+    """ "length collapse since step 412, driven by R4"."""
+    driver = f", driven by {alert.driver}" if alert.driver else ""
+    return f"{signature_text(alert.signature).title.lower()} since step {alert.step_onset}{driver}"
+
+
+def _quiet(live: Liveness, warming: tuple[int, int]) -> Verdict:
+    waited = live.silent_in_state_s if live.state == "waiting_rollouts" else 0.0
+    if live.median_step_s and waited > WAITING_TOO_LONG * live.median_step_s:
+        return Verdict(word="WAITING", reason=f"for rollouts for {span(waited)}{_step_time(live)}", tone="info")
+    seen, needed = warming
+    if seen < needed:
+        return Verdict(word="WARMING UP", reason=f"{seen}/{needed} points; only the guards speak so far", tone="info")
+    return Verdict(word="HEALTHY", reason=f"no warning open at step {_step(live)}", tone="ok")
+
+
+def _ended(run: RunRow, live: Liveness) -> str:
+    how = {
+        "finished": "finished",
+        "stopped": "stopped on request",
+        "error": "ended with an error",
+        "rollback": "rolled back",
+    }
+    return f"{how.get(run.end_reason or '', 'no longer writing')} after step {_step(live)}"
+
+
+def _step(live: Liveness) -> str:
+    return "–" if live.last_step is None or live.last_step < 0 else str(live.last_step)  # noqa: RUF001 - a dash for "none yet"
+
+
+def _step_time(live: Liveness) -> str:
+    return f" (step time {span(live.median_step_s)})" if live.median_step_s else ""
+
+
+__all__ = ["LINT", "Verdict", "alert_line", "is_snoozed", "open_alerts", "state_text", "verdict"]
