@@ -1,1 +1,11 @@
-"""Streaming detectors: a mapping of metrics in, findings out. Standard library only."""
+"""Streaming detectors: a mapping of metrics in, findings out. Standard library only.
+
+`Suite().update(step, metrics, events)` returns what opened or changed; no clock, no randomness, so a replay finds the same.
+"""
+
+from regimescope.detectors.errors import DetectorError, RulesError
+from regimescope.detectors.rules import Rules, load_rules
+from regimescope.detectors.suite import Suite
+from regimescope.detectors.types import Blind, Event, Finding, Remedy
+
+__all__ = ["Blind", "DetectorError", "Event", "Finding", "Remedy", "Rules", "RulesError", "Suite", "load_rules"]

@@ -1,0 +1,1 @@
+"""One file per signature: what it looks for, and which bound it proposes."""
