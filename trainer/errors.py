@@ -1,0 +1,33 @@
+"""Errors of the trainer. Each message names what was wrong, where, and what to do.
+
+RegimescopeError              (regimescope.monitor.errors)
+├── ConfigError               a configuration, scenario or option that makes no sense
+├── PolicyError               a model folder that cannot be used: missing, no tokenizer, vocabulary mismatch
+├── SamplingError             sampling settings that would make every importance ratio wrong, or no sense at all
+├── EngineError               a rollout engine that is unknown, closed, or cannot produce what was asked
+└── CheckpointError           a checkpoint that is missing, incomplete or of another configuration
+"""
+
+from __future__ import annotations
+
+from regimescope.monitor.errors import RegimescopeError
+
+
+class ConfigError(RegimescopeError, ValueError):
+    pass
+
+
+class PolicyError(RegimescopeError):
+    pass
+
+
+class SamplingError(RegimescopeError, ValueError):
+    pass
+
+
+class EngineError(RegimescopeError):
+    pass
+
+
+class CheckpointError(RegimescopeError):
+    pass

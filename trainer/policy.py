@@ -1,0 +1,221 @@
+"""The policy: a causal language model with its tokenizer, from any local Hugging Face folder, and the log-probabilities of its tokens.
+
+`load_policy("warm:A")` gives a shipped warm start, `load_policy("path/to/folder")` any `AutoModelForCausalLM`. Everything is float32 and in
+evaluation mode: with dropout, r would not be 1 before the first update. The pad token is never sampled and has probability 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from regimescope.trainer.errors import PolicyError
+from regimescope.trainer.tokenizer import EOS_ID, PAD_ID, VOCABULARY_SIZE, build_tokenizer
+
+WARM_FOLDER = Path(__file__).parent / "warm"
+WARM_PREFIX = "warm:"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+ENTROPY_ROWS = 2048
+"Rows of logits whose softmax is formed at a time where no gradient is needed."
+NEVER = -1e9
+"Logit of a token that is never sampled; finite, so that 0 * log 0 stays 0."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A model with what is needed to sample from it and to evaluate it. The model itself is mutable: training changes it in place."""
+
+    model: PreTrainedModel
+    "float32, evaluation mode (no dropout), on one device."
+    tokenizer: PreTrainedTokenizerBase
+    "Its tokenizer; ids go in and out everywhere, texts only at the edges."
+    pad_id: int
+    "Fills rows; the end token where the tokenizer has no pad token."
+    eos_id: int
+    "Ends a response."
+    name: str
+    "What was loaded: `warm:A` or a path."
+
+    @property
+    def never_ids(self) -> tuple[int, ...]:
+        """Ids with probability 0: the pad token, unless it is also the end token."""
+        return () if self.pad_id == self.eos_id else (self.pad_id,)
+
+    @property
+    def parameter_count(self) -> int:
+        """Parameters, tied ones once."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text without special tokens. PolicyError where the vocabulary cannot write it."""
+        try:
+            ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        except Exception as error:  # the tokenizers library raises the base class
+            raise PolicyError(f"the tokenizer of {self.name} cannot write {text!r}: {error}") from None
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, special tokens left out."""
+        text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogps:
+    """Per token of `sequences[:, 1:]`; padding and prompts are where `valid` is False."""
+
+    logp: Tensor
+    "[B, T-1] float32: log-probability of each token given those before it; carries the gradient. 0 where not valid."
+    entropy: Tensor
+    "[B, T-1] float32, nats, without gradient: entropy of the distribution the token was drawn from. 0 where not valid."
+    valid: Tensor
+    "[B, T-1] bool: the response's tokens, its end token included."
+
+
+# ---------------------------------------------------------------------------------------------------------------- loading
+def tiny_config() -> Qwen3Config:
+    """The default policy: 99,904 parameters in the shape ratios of Qwen3-0.6B (tied embeddings, two query heads per key head, MLP of 3 x width)."""
+    return Qwen3Config(
+        vocab_size=VOCABULARY_SIZE, hidden_size=64, intermediate_size=192, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, max_position_embeddings=256, tie_word_embeddings=True, initializer_range=0.05,
+        pad_token_id=PAD_ID, eos_token_id=EOS_ID, bos_token_id=None,
+    )  # fmt: skip
+
+
+def new_tiny_policy(seed: int) -> Policy:
+    """An untrained policy of `tiny_config` with the character tokenizer; the same seed gives the same weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(tiny_config())
+    model.eval()
+    return Policy(model=model, tokenizer=build_tokenizer(), pad_id=PAD_ID, eos_id=EOS_ID, name=f"tiny (seed {seed})")
+
+
+def warm_names() -> list[str]:
+    """The built-in names: `warm:A`, `warm:B`."""
+    return sorted(WARM_PREFIX + folder.name for folder in WARM_FOLDER.iterdir() if (folder / "config.json").is_file())
+
+
+def load_policy(source: str | Path, *, device: str = "cpu") -> Policy:
+    """Load a policy from a built-in name or a local folder; nothing is ever downloaded. PolicyError says what the folder lacks."""
+    folder = _folder(str(source))
+    _check_files(folder)
+    tokenizer = _load_tokenizer(folder)
+    model = _load_model(folder).to(device)
+    model.eval()
+    eos_id = tokenizer.eos_token_id
+    if eos_id is None:
+        raise PolicyError(f"the tokenizer in {folder} has no end token: set eos_token in its tokenizer_config.json")
+    pad_id = eos_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    largest = max(max(tokenizer.get_vocab().values()), eos_id, pad_id)
+    rows = model.get_input_embeddings().weight.shape[0]
+    if largest >= rows:
+        raise PolicyError(
+            f"vocabulary mismatch in {folder}: the tokenizer has ids up to {largest}, the model {rows} rows; use the tokenizer of this very model"
+        )
+    return Policy(model=model, tokenizer=tokenizer, pad_id=pad_id, eos_id=eos_id, name=str(source))
+
+
+def save_policy(policy: Policy, folder: Path) -> None:
+    """Write config, weights (safetensors) and tokenizer, so that `load_policy(folder)` and the Auto classes read them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    policy.model.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
+
+
+def _folder(source: str) -> Path:
+    if not source.startswith(WARM_PREFIX):
+        folder = Path(source).expanduser()
+        if not folder.is_dir():
+            raise PolicyError(f"no model folder {source!r}: give a local Hugging Face folder or one of {', '.join(warm_names())}")
+        return folder
+    if source not in warm_names():
+        raise PolicyError(f"no warm start {source!r}: there are {', '.join(warm_names())}")
+    return WARM_FOLDER / source.removeprefix(WARM_PREFIX)
+
+
+def _check_files(folder: Path) -> None:
+    """Fail with a plain sentence before the loaders do with a long one."""
+    config = folder / "config.json"
+    if not config.is_file():
+        raise PolicyError(f"{folder} is no model folder: it has no config.json")
+    try:
+        json.loads(config.read_text())
+    except ValueError as error:
+        raise PolicyError(f"{config} is not valid JSON: {error}") from None
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise PolicyError(f"{folder} is a model path without tokenizer: save its tokenizer there too (tokenizer.save_pretrained)")
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        raise PolicyError(f"{folder} has no weights: expected model.safetensors")
+
+
+def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # a foreign folder may fail in any way; the tokenizers library raises the base class
+        raise PolicyError(f"cannot read the tokenizer in {folder}: {_first_line(error)}") from error
+
+
+def _load_model(folder: Path) -> PreTrainedModel:
+    try:
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError, SafetensorError) as error:
+        raise PolicyError(f"cannot load the model in {folder}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+# ------------------------------------------------------------------------------------------------------------- evaluation
+def response_logits(policy: Policy, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """One forward pass over prompt + response rows.
+
+    `starts[i]` is the number of prompt tokens of row i (at least 1). Returns the logits of the response tokens [N, V] float32 (with gradient, ids in
+    `never_ids` at `NEVER`), the tokens themselves [N], and `valid` [B, T-1]; N runs over `valid` in row order. Rows are padded on the right, so the
+    causal mask is enough.
+    """
+    ids, valid = _padded(policy, sequences, starts)
+    logits = policy.model(input_ids=ids, use_cache=False).logits[:, :-1][valid].float()
+    if policy.never_ids:
+        logits = logits.index_fill(-1, torch.tensor(policy.never_ids, device=logits.device), NEVER)
+    return logits, ids[:, 1:][valid], valid
+
+
+def token_logps(policy: Policy, sequences: Sequence[Sequence[int]], starts: Sequence[int], *, temperature: float = 1.0) -> TokenLogps:
+    """Log-probability and entropy of every response token, after the temperature. Gradients flow through `logp` unless they are switched off."""
+    logits, tokens, valid = response_logits(policy, sequences, starts)
+    if temperature != 1.0:
+        logits = logits / temperature
+    logps = torch.log_softmax(logits, -1)
+    flat = logps.gather(-1, tokens[:, None])[:, 0]
+    with torch.no_grad():
+        entropy = torch.cat([-(rows.exp() * rows).sum(-1) for rows in logps.detach().split(ENTROPY_ROWS)])
+    spread = torch.zeros(valid.shape, device=flat.device)
+    return TokenLogps(
+        logp=spread.masked_scatter(valid, flat), entropy=spread.masked_scatter(valid, entropy), valid=valid
+    )
+
+
+def _padded(policy: Policy, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> tuple[Tensor, Tensor]:
+    width = max(map(len, sequences))
+    rows = [list(row) + [policy.pad_id] * (width - len(row)) for row in sequences]
+    ids = torch.tensor(rows, device=policy.model.device)
+    at = torch.arange(1, width, device=ids.device)
+    first = torch.tensor(list(starts), device=ids.device)[:, None]
+    end = torch.tensor([len(row) for row in sequences], device=ids.device)[:, None]
+    return ids, (at >= first) & (at < end)
