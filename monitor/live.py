@@ -1,0 +1,83 @@
+"""Is a run alive: how long it is silent by the monitor's own clock, measured against its own step time.
+
+The trainer's clock is used for durations only (the step time), never to say how long ago something was. A heartbeat is any new byte in a segment, repeated
+`state` events included: a trainer that pauses or waits for rollouts is not silent.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from regimescope.monitor import query
+
+STALE_STEPS = 3.0
+"A run is stale after this many median step times of silence, but never before STALE_FLOOR_S."
+STALE_FLOOR_S = 10.0
+"Two heartbeats of a paused trainer."
+GAP_STEPS = 5.0
+"`telemetry_gap` fires after this many median step times, but never before GAP_FLOOR_S."
+GAP_FLOOR_S = 15.0
+UNKNOWN_STALE_S = 120.0
+"Before two steps are done there is no step time: loading a model takes a while."
+CRASHED_STEPS = 10.0
+CRASHED_FLOOR_S = 300.0
+"A run without an end line is called crashed after this silence, or 10 step times, the longer."
+
+WINDOW = 30
+"Steps whose times make the median."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Liveness:
+    """What the verdict needs to know beside the alerts."""
+
+    silent_s: float
+    "Since the last new byte in a segment of the run, by the monitor's clock."
+    median_step_s: float | None
+    "Of the last steps; None before two are done."
+    stale: bool
+    "Silent for longer than three steps, and not ended."
+    ended: bool
+    "The newest launch has an end line, or the run was given up as crashed."
+    state: str | None
+    "running | waiting_rollouts | paused | evaluating | checkpointing; None = it never said."
+    state_since: float | None
+    "Unix seconds of the trainer's clock."
+    last_step: int | None
+
+    @property
+    def gap(self) -> bool:
+        """Silent for longer than five steps while it should be running: the alert `telemetry_gap`."""
+        if self.ended or self.median_step_s is None or self.state not in (None, "running"):
+            return False
+        return self.silent_s > max(GAP_FLOOR_S, GAP_STEPS * self.median_step_s)
+
+
+def liveness(con: query.Connection, run_key: int, silent_s: float | None) -> Liveness:
+    """Of the newest launch. `silent_s`: None when the run has no segment that could grow (imported)."""
+    run = query.run_by_key(con, run_key)
+    ended = run is None or run.end_reason is not None or run.status in ("ended", "imported") or silent_s is None
+    median = median_step_s(con, run_key)
+    silence = silent_s or 0.0
+    limit = UNKNOWN_STALE_S if median is None else max(STALE_FLOOR_S, STALE_STEPS * median)
+    return Liveness(
+        silent_s=silence,
+        median_step_s=median,
+        stale=not ended and silence > limit,
+        ended=ended,
+        state=run.state if run else None,
+        state_since=run.state_since if run else None,
+        last_step=run.last_step if run else None,
+    )
+
+
+def median_step_s(con: query.Connection, run_key: int) -> float | None:
+    """Median time between the ends of the last steps of the newest launch, seconds; None before two are done."""
+    times = query.step_times(con, run_key, WINDOW + 1)
+    return statistics.median(b - a for a, b in zip(times, times[1:], strict=False)) if len(times) > 1 else None
+
+
+def crashed(silent_s: float, median: float | None) -> bool:
+    """Whether a run without an end line is given up."""
+    return silent_s > max(CRASHED_FLOOR_S, CRASHED_STEPS * (median or 0.0))

@@ -1,0 +1,224 @@
+"""The monitor of one root: ingests, runs the detectors, answers what is live, takes commands and marks. One object, one background thread.
+
+`start()` runs `tick()` every `tick_s` seconds; tests call `tick()` themselves. Readers take cursors of `monitor.store`. The arrival of rows is timed by this
+process's own clock, never by the trainer's. What people say goes to the monitor's own segment and comes back through the ingester like any line.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from regimescope.monitor import commands, query
+from regimescope.monitor.bounds import Bounds
+from regimescope.monitor.control import Command
+from regimescope.monitor.errors import BoundsError, ControlError, RegimescopeError
+from regimescope.monitor.ingest import Ingester
+from regimescope.monitor.live import Liveness, liveness
+from regimescope.monitor.replay import Replayer
+from regimescope.monitor.store import Store
+
+log = logging.getLogger(__name__)
+
+BACK_OFF_S = 5.0
+"Pause after the index failed, a full disk say."
+
+MARK_KINDS = ("acknowledge", "snooze", "false_alarm", "confirmed", "reopen", "note")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """How far a run is served."""
+
+    epoch: str
+    "Changes when steps already sent may differ: another launch, a rebuilt index, another server."
+    last: int
+    "Last step given to the detectors; -1 = none."
+
+
+class Monitor:
+    """Ingestion, detectors and control of all runs below a root. Raises StoreOwned when another process owns the index."""
+
+    def __init__(
+        self, root: Path, *, read_only: bool = False, actor: str | None = None, tick_s: float = 0.25, store: Store | None = None
+    ) -> None:
+        """`read_only`: no commands and no marks. `actor`: who is behind commands without a name of their own; default the OS user."""
+        self.root = Path(root).resolve()
+        self.read_only = read_only
+        self.actor = actor or _os_user()
+        self.tick_s = tick_s
+        self.store = store or Store.open(self.root)
+        self.degraded: str | None = None
+        "Why the index does not work at the moment; None = it does."
+        self._ingester = Ingester(self.store)
+        self._replayer = Replayer(self.store)
+        self._segments: dict[int, commands.MonitorSegment] = {}
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Read everything there is, then keep up in a background thread."""
+        self._thread = threading.Thread(target=self._run, name="regimescope-monitor", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, close the index."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(timeout=30)
+        for segment in self._segments.values():
+            segment.close()
+        self.store.close()
+
+    def tick(self) -> bool:
+        """One round: new lines in, detectors on, finished commands cleared away. True when there was news."""
+        with self._lock:
+            changed = self._ingester.tick()
+            self._replayer.update(changed, self._ingester.silence())
+            for run_key in changed:
+                self._retract(run_key)
+            return bool(changed)
+
+    def head(self, run_key: int) -> Head:
+        """How far the detectors are with this run."""
+        launch_no, last = self._replayer.head(run_key)
+        return Head(epoch=f"{self.store.instance}-{run_key}-{launch_no}", last=last)
+
+    def warming(self, run_key: int) -> tuple[int, int]:
+        """Points that the detectors have seen, and need before the shift rules speak."""
+        return self._replayer.warming(run_key)
+
+    def blind(self, run_key: int) -> list[object]:
+        """Rules that cannot speak on this run, with the reason."""
+        return self._replayer.blind(run_key)
+
+    def liveness(self, run_key: int) -> Liveness:
+        """Is the run alive: silence by this process's clock, against its own step time."""
+        with self.store.cursor() as con:
+            return liveness(con, run_key, self._ingester.silence().get(run_key))
+
+    def submit(
+        self,
+        run_key: int,
+        *,
+        kind: str,
+        args: Mapping[str, object],
+        expect: int | None,
+        by: str | None,
+        why: str,
+        alert: str | None = None,
+    ) -> Command:
+        """Ask the trainer for something. Raises ControlError: read-only, silent or ended run, kind not offered, bounds outside the limits."""
+        run = self._writable(run_key)
+        live = self.liveness(run_key)
+        if live.ended:
+            raise ControlError(f"{run.path} has ended ({run.end_reason or 'no end line'}): nobody reads a command")
+        if live.stale:
+            raise ControlError(f"{run.path} has been silent for {live.silent_s:.0f} s: nobody reads a command; see whether its process lives")
+        if run.capabilities and kind not in run.capabilities or not run.capabilities:
+            raise ControlError(f"{run.path} does not take {kind!r}; it takes: {', '.join(run.capabilities) or 'no commands'}")
+        if kind == "set_bounds":
+            _check_bounds(run, args)
+        launch = run.launch_id or ""
+        return commands.issue(
+            self.root / run.path,
+            self._segment(run_key, run),
+            kind=kind,
+            args=args,
+            launch=launch,
+            expect=expect,
+            by=by or self.actor,
+            why=why,
+            alert=alert,
+            ttl_s=max(300.0, 3 * (live.median_step_s or 0.0)),
+        )
+
+    def mark(
+        self, run_key: int, *, kind: str, alert_id: str | None, by: str | None, text: str = "", until_step: int | None = None
+    ) -> None:
+        """What a person says about an alert: acknowledge, snooze (with until_step), false_alarm, confirmed, reopen, note. Raises ControlError."""
+        if kind not in MARK_KINDS:
+            raise ControlError(f"no such mark {kind!r}; want one of {', '.join(MARK_KINDS)}")
+        run = self._writable(run_key)
+        with self.store.cursor() as con:
+            signatures = {a.alert_id: a.signature for a in query.alerts(con, run_key)}
+        if alert_id is not None and alert_id not in signatures:
+            raise ControlError(f"{run.path} has no alert {alert_id}")
+        line = {"id": str(uuid.uuid4()), "by": by or self.actor, "kind": kind, "alert": alert_id, "text": text, "until": until_step}
+        self._segment(run_key, run).write("mark", {**line, "signature": signatures.get(alert_id or "")})
+
+    def _writable(self, run_key: int) -> query.RunRow:
+        if self.read_only:
+            raise ControlError("this server is read-only: start it without --read-only to steer or to mark")
+        with self.store.cursor() as con:
+            run = query.run_by_key(con, run_key)
+        if run is None:
+            raise ControlError(f"no run with key {run_key} in this index")
+        return run
+
+    def _segment(self, run_key: int, run: query.RunRow) -> commands.MonitorSegment:
+        if run_key not in self._segments:
+            self._segments[run_key] = commands.MonitorSegment(self.root / run.path)
+        return self._segments[run_key]
+
+    def _retract(self, run_key: int) -> None:
+        """Command files that every rank has answered, or that nobody will read any more, are deleted."""
+        if self.read_only:
+            return
+        with self.store.cursor() as con:
+            run = query.run_by_key(con, run_key)
+            done = [c.command_id for c in query.commands(con, run_key) if c.status in ("applied", "rejected", "expired")]
+        if run is not None and done:
+            commands.retract_finished(self.root / run.path, done)
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            started = time.monotonic()
+            try:
+                news = self.tick()
+                self.degraded = None
+            except (duckdb.Error, OSError, RegimescopeError) as error:
+                self.degraded = str(error).splitlines()[0]
+                log.warning("index: %s; trying again in %.0f s", self.degraded, BACK_OFF_S)
+                self._closing.wait(BACK_OFF_S)
+                self._recover()
+                continue
+            if not news:
+                self._closing.wait(max(0.0, self.tick_s - (time.monotonic() - started)))
+
+    def _recover(self) -> None:
+        """Close and open the index again; what was committed is there, the rest comes from the segments."""
+        try:
+            self.store.reopen()
+        except RegimescopeError as error:
+            self.degraded = str(error)
+            return
+        with self._lock:
+            self._ingester = Ingester(self.store)
+            self._replayer = Replayer(self.store)
+
+
+def _check_bounds(run: query.RunRow, args: Mapping[str, object]) -> None:
+    try:
+        bounds = Bounds.from_wire(args)
+    except BoundsError as error:
+        raise ControlError(str(error)) from None
+    problems = run.limits.problems(bounds) if run.limits else [f"{run.path} declares no limits: it is only observed"]
+    if problems:
+        raise ControlError("; ".join(problems))
+
+
+def _os_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
