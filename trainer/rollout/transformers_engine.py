@@ -95,6 +95,7 @@ class _Batch:
         self.never_ids = torch.tensor(policy.never_ids, dtype=torch.long, device=self.device)
         accepted = inspect.signature(policy.model.forward).parameters
         self.with_positions = "position_ids" in accepted
+        self.cache_name = "cache" if "cache" in accepted else "past_key_values"  # renamed in transformers 5.24
         self.last_only = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         self.ids, self.mask = self._left_padded(prompts)
         self.cache: Cache | None = None
@@ -134,13 +135,13 @@ class _Batch:
 
     def _forward(self, ids: Tensor) -> Tensor:
         """Logits after the last token of each row [rows, V] float32; extends the cache."""
-        extra: dict[str, Tensor] = {}
+        extra: dict[str, Tensor | Cache | None] = {self.cache_name: self.cache}
         if self.with_positions:
             extra["position_ids"] = (self.mask.cumsum(1) - 1).clamp_min(0)[:, -ids.shape[1] :]
         out = self.policy.model(
-            input_ids=ids, attention_mask=self.mask, past_key_values=self.cache, use_cache=True, **extra, **self.last_only
+            input_ids=ids, attention_mask=self.mask, use_cache=True, **extra, **self.last_only
         )
-        self.cache = out.past_key_values
+        self.cache = getattr(out, self.cache_name, None)
         return out.logits[:, -1].float()  # type: ignore[no-any-return]
 
     def _sample(self, logits: Tensor, position: int) -> Tensor:

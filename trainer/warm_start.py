@@ -1,0 +1,131 @@
+"""`regimescope warm-start`: train the tiny policy's warm starts from nothing, on noisy worked arithmetic.
+
+Two stages: a common base (2,250 steps of 64 solutions), then each named warm start from it (700 steps of 48). The corpus is wrong on purpose, so that
+sampling finds right and wrong answers to the same problem. The same seed on the same machine gives the same weights, byte for byte. The shipped ones:
+`regimescope warm-start A B -o trainer/warm`; `docs/warm-starts.md` says what was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from regimescope.trainer.policy import Policy, new_tiny_policy, save_policy, token_logps
+from regimescope.trainer.rollout import SamplingSpec, make_engine
+from regimescope.trainer.task import TASKS, ProblemStream, TaskSpec, draw_solution
+from regimescope.trainer.verifier import Verifier
+
+NAMES = ("A", "B")
+MAX_TOKENS = 96
+GRADIENT_NORM = 1.0
+RAMP_STEPS = 100
+"Steps of linear warm-up of the learning rate."
+FLAT_SHARE = 0.7
+"Share of the steps after which the learning rate falls linearly to a twentieth."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One supervised stage."""
+
+    steps: int
+    "Gradient steps."
+    rows: int
+    "Solutions per step."
+    lr: float
+    "Peak learning rate (AdamW, weight decay 0.01)."
+
+
+BASE_STAGE = Stage(steps=2250, rows=64, lr=3e-3)
+NAMED_STAGE = Stage(steps=700, rows=48, lr=1.5e-3)
+QUICK_BASE, QUICK_NAMED = Stage(steps=20, rows=16, lr=3e-3), Stage(steps=10, rows=16, lr=1.5e-3)
+
+
+def main(argv: list[str]) -> int:
+    """The command: train, save and measure each named warm start."""
+    args = _parse(argv)
+    torch.set_num_threads(1)
+    policy = new_tiny_policy(args.seed)
+    train_stage(policy, TASKS["base"], QUICK_BASE if args.quick else BASE_STAGE, seed=args.seed, title="base")
+    base = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
+    for name in args.names or NAMES:
+        policy.model.load_state_dict(base)
+        train_stage(policy, TASKS[name], QUICK_NAMED if args.quick else NAMED_STAGE, seed=args.seed + 1, title=name)
+        save_policy(policy, args.out / name)
+        count = 64 if args.quick else 1024
+        sampled, greedy = (accuracy(policy, TASKS[name], count=count, temperature=t) for t in (1.0, 0.0))
+        print(f"{name}: sampled accuracy {sampled:.3f}, greedy {greedy:.3f} on {count} held-out problems -> {args.out / name}")
+    return 0
+
+
+def train_stage(policy: Policy, spec: TaskSpec, stage: Stage, *, seed: int, title: str) -> float:
+    """Supervised training on solutions drawn afresh for each step; changes `policy` in place and returns the last loss, nats per token."""
+    problems, rng = ProblemStream(spec, seed=seed), random.Random(f"solutions {seed}")
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=stage.lr, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
+    loss = torch.zeros(())
+    progress = tqdm(range(1, stage.steps + 1), desc=f"warm-start {title}", unit="step", mininterval=0.5, disable=not sys.stderr.isatty())
+    for step in progress:
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(stage, step)
+        prompts, rows = _corpus_rows(policy, spec, problems, rng, stage.rows)
+        scored = token_logps(policy, rows, [len(prompt) for prompt in prompts])
+        loss = -scored.logp.sum() / scored.valid.sum()
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), GRADIENT_NORM)
+        optimizer.step()
+        if step % 50 == 0:
+            progress.set_postfix(loss=f"{loss.item():.3f}")
+    return loss.item()
+
+
+def learning_rate(stage: Stage, step: int) -> float:
+    """Linear up over the first steps, flat, linear down; `step` counts from 1."""
+    fall = (stage.steps - step) / ((1 - FLAT_SHARE) * stage.steps)
+    decay = 1.0 if step < FLAT_SHARE * stage.steps else max(0.05, fall)
+    return stage.lr * min(1.0, step / RAMP_STEPS) * decay
+
+
+def accuracy(policy: Policy, spec: TaskSpec, *, count: int, temperature: float, seed: int = 1, max_tokens: int = MAX_TOKENS) -> float:
+    """Share of held-out problems answered right, one response each; temperature 0 is greedy."""
+    problems = ProblemStream(spec, seed=seed, held_out=True).take(count)
+    sampling = SamplingSpec(n=1, max_tokens=max_tokens, seed=seed, temperature=temperature)
+    rollouts = make_engine("transformers", policy).generate([policy.encode(problem.text) for problem in problems], sampling)
+    verifier = Verifier()
+    verdicts = [
+        verifier.verdict(policy.decode(rollout.token_ids), problem.answer, ended=rollout.finish_reason == "stop")
+        for rollout, problem in zip(rollouts, problems, strict=True)
+    ]
+    return sum(verdict.correct for verdict in verdicts) / count
+
+
+def _corpus_rows(
+    policy: Policy, spec: TaskSpec, problems: ProblemStream, rng: random.Random, count: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Prompts and prompt + solution + end token, as ids."""
+    drawn = problems.take(count)
+    prompts = [policy.encode(problem.text) for problem in drawn]
+    solutions = [policy.encode(draw_solution(problem, spec, rng)) for problem in drawn]
+    return prompts, [[*prompt, *solution, policy.eos_id] for prompt, solution in zip(prompts, solutions, strict=True)]
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="regimescope warm-start", description="Train the tiny policy's warm starts from nothing (some 300 CPU-seconds for both)."
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones: {', '.join(NAMES)} (default: all)")
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="each goes to DIR/NAME")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and corpus (default 0: the shipped ones)")
+    parser.add_argument("--quick", action="store_true", help="a few steps only, to see that everything works")
+    args = parser.parse_args(argv)
+    for name in args.names:
+        if name not in NAMES:
+            parser.error(f"no warm start {name!r}: there is {', '.join(NAMES)}")
+    return args
