@@ -1,7 +1,8 @@
-"""The policy: a causal language model with its tokenizer, from any local Hugging Face folder, and the log-probabilities of its tokens.
+"""The policy: a causal language model with its tokenizer, and the log-probabilities of its tokens.
 
-`load_policy("warm:A")` gives a shipped warm start, `load_policy("path/to/folder")` any `AutoModelForCausalLM`. Everything is float32 and in
-evaluation mode: with dropout, r would not be 1 before the first update. The pad token is never sampled and has probability 0.
+`load_policy("warm:A")` gives a shipped warm start, `load_policy("path/to/folder")` any `AutoModelForCausalLM` in a
+local Hugging Face folder. Everything is float32 and in evaluation mode: with dropout, r would not be 1 before the first
+update. The pad token is never sampled and has probability 0.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.utils import logging as hf_logging
 
 from regimescope.trainer.errors import PolicyError
 from regimescope.trainer.tokenizer import EOS_ID, PAD_ID, VOCABULARY_SIZE, build_tokenizer
@@ -29,6 +31,10 @@ from regimescope.trainer.tokenizer import EOS_ID, PAD_ID, VOCABULARY_SIZE, build
 WARM_FOLDER = Path(__file__).parent / "warm"
 WARM_PREFIX = "warm:"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+LOAD_ERRORS = (
+    OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError, SafetensorError,
+)  # fmt: skip
+"What transformers raises for a foreign folder: unknown type, broken or foreign weights, missing package."
 ENTROPY_ROWS = 2048
 "Rows of logits whose softmax is formed at a time where no gradient is needed."
 NEVER = -1e9
@@ -37,7 +43,7 @@ NEVER = -1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A model with what is needed to sample from it and to evaluate it. The model itself is mutable: training changes it in place."""
+    """A model with what sampling and evaluating it needs. The model itself is mutable: training changes it in place."""
 
     model: PreTrainedModel
     "float32, evaluation mode (no dropout), on one device."
@@ -86,14 +92,24 @@ class TokenLogps:
     "[B, T-1] bool: the response's tokens, its end token included."
 
 
-# ---------------------------------------------------------------------------------------------------------------- loading
+# -------------------------------------------------------------------------------------------------------- loading
 def tiny_config() -> Qwen3Config:
-    """The default policy: 99,904 parameters in the shape ratios of Qwen3-0.6B (tied embeddings, two query heads per key head, MLP of 3 x width)."""
+    """The default policy: 99,904 parameters in Qwen3-0.6B's ratios (tied, 2 query heads per key head, MLP 3 x width)."""
     return Qwen3Config(
-        vocab_size=VOCABULARY_SIZE, hidden_size=64, intermediate_size=192, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=16, max_position_embeddings=256, tie_word_embeddings=True, initializer_range=0.05,
-        pad_token_id=PAD_ID, eos_token_id=EOS_ID, bos_token_id=None,
-    )  # fmt: skip
+        vocab_size=VOCABULARY_SIZE,
+        hidden_size=64,
+        intermediate_size=192,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        initializer_range=0.05,
+        pad_token_id=PAD_ID,
+        eos_token_id=EOS_ID,
+        bos_token_id=None,
+    )
 
 
 def new_tiny_policy(seed: int) -> Policy:
@@ -111,9 +127,10 @@ def warm_names() -> list[str]:
 
 
 def load_policy(source: str | Path, *, device: str = "cpu") -> Policy:
-    """Load a policy from a built-in name or a local folder; nothing is ever downloaded. PolicyError says what the folder lacks."""
+    """Load a built-in name or a local folder; nothing is ever downloaded. PolicyError says what the folder lacks."""
     folder = _folder(str(source))
     _check_files(folder)
+    hf_logging.disable_progress_bar()
     tokenizer = _load_tokenizer(folder)
     model = _load_model(folder).to(device)
     model.eval()
@@ -125,13 +142,14 @@ def load_policy(source: str | Path, *, device: str = "cpu") -> Policy:
     rows = model.get_input_embeddings().weight.shape[0]
     if largest >= rows:
         raise PolicyError(
-            f"vocabulary mismatch in {folder}: the tokenizer has ids up to {largest}, the model {rows} rows; use the tokenizer of this very model"
+            f"vocabulary mismatch in {folder}: the tokenizer has ids up to {largest}, the model {rows} rows; "
+            "put the tokenizer of this very model there"
         )
     return Policy(model=model, tokenizer=tokenizer, pad_id=pad_id, eos_id=eos_id, name=str(source))
 
 
 def save_policy(policy: Policy, folder: Path) -> None:
-    """Write config, weights (safetensors) and tokenizer, so that `load_policy(folder)` and the Auto classes read them."""
+    """Write config, weights (safetensors) and tokenizer, as `load_policy(folder)` and the Auto classes read them."""
     folder.mkdir(parents=True, exist_ok=True)
     policy.model.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
@@ -141,7 +159,8 @@ def _folder(source: str) -> Path:
     if not source.startswith(WARM_PREFIX):
         folder = Path(source).expanduser()
         if not folder.is_dir():
-            raise PolicyError(f"no model folder {source!r}: give a local Hugging Face folder or one of {', '.join(warm_names())}")
+            known = ", ".join(warm_names())
+            raise PolicyError(f"no model folder {source!r}: give a local Hugging Face folder or one of {known}")
         return folder
     if source not in warm_names():
         raise PolicyError(f"no warm start {source!r}: there are {', '.join(warm_names())}")
@@ -158,7 +177,7 @@ def _check_files(folder: Path) -> None:
     except ValueError as error:
         raise PolicyError(f"{config} is not valid JSON: {error}") from None
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise PolicyError(f"{folder} is a model path without tokenizer: save its tokenizer there too (tokenizer.save_pretrained)")
+        raise PolicyError(f"{folder} is a model path without tokenizer: save it there too (tokenizer.save_pretrained)")
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         raise PolicyError(f"{folder} has no weights: expected model.safetensors")
 
@@ -173,7 +192,7 @@ def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 def _load_model(folder: Path) -> PreTrainedModel:
     try:
         return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError, SafetensorError) as error:
+    except LOAD_ERRORS as error:
         raise PolicyError(f"cannot load the model in {folder}: {_first_line(error)}") from error
 
 
@@ -181,13 +200,15 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-# ------------------------------------------------------------------------------------------------------------- evaluation
-def response_logits(policy: Policy, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """One forward pass over prompt + response rows.
+# ----------------------------------------------------------------------------------------------------- evaluation
+def response_logits(
+    policy: Policy, sequences: Sequence[Sequence[int]], starts: Sequence[int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One forward pass over prompt + response rows; `starts[i]` is the number of prompt tokens of row i, at least 1.
 
-    `starts[i]` is the number of prompt tokens of row i (at least 1). Returns the logits of the response tokens [N, V] float32 (with gradient, ids in
-    `never_ids` at `NEVER`), the tokens themselves [N], and `valid` [B, T-1]; N runs over `valid` in row order. Rows are padded on the right, so the
-    causal mask is enough.
+    Returns the logits of the response tokens [N, V] float32 (with gradient; ids in `never_ids` at `NEVER`), the tokens
+    themselves [N], and `valid` [B, T-1]; N runs over `valid` in row order. Rows are padded on the right, so the causal
+    mask is enough.
     """
     ids, valid = _padded(policy, sequences, starts)
     logits = policy.model(input_ids=ids, use_cache=False).logits[:, :-1][valid].float()
@@ -196,18 +217,22 @@ def response_logits(policy: Policy, sequences: Sequence[Sequence[int]], starts: 
     return logits, ids[:, 1:][valid], valid
 
 
-def token_logps(policy: Policy, sequences: Sequence[Sequence[int]], starts: Sequence[int], *, temperature: float = 1.0) -> TokenLogps:
-    """Log-probability and entropy of every response token, after the temperature. Gradients flow through `logp` unless they are switched off."""
+def token_logps(
+    policy: Policy, sequences: Sequence[Sequence[int]], starts: Sequence[int], *, temperature: float = 1.0
+) -> TokenLogps:
+    """Log-probability and entropy of every response token, after the temperature; arguments as `response_logits`."""
     logits, tokens, valid = response_logits(policy, sequences, starts)
     if temperature != 1.0:
         logits = logits / temperature
     logps = torch.log_softmax(logits, -1)
     flat = logps.gather(-1, tokens[:, None])[:, 0]
     with torch.no_grad():
-        entropy = torch.cat([-(rows.exp() * rows).sum(-1) for rows in logps.detach().split(ENTROPY_ROWS)])
+        entropy = torch.cat([-(rows.exp() * rows).sum(-1) for rows in torch.split(logps.detach(), ENTROPY_ROWS)])
     spread = torch.zeros(valid.shape, device=flat.device)
     return TokenLogps(
-        logp=spread.masked_scatter(valid, flat), entropy=spread.masked_scatter(valid, entropy), valid=valid
+        logp=spread.masked_scatter(valid, flat),
+        entropy=spread.masked_scatter(valid, entropy),
+        valid=valid,
     )
 
 

@@ -1,7 +1,7 @@
-"""Statistics of responses from their token ids: length, how they end, repetition. Torch-free; averages are over ALL responses generated.
+"""Statistics of responses from their token ids: length, how they end, repetition. Torch-free.
 
-`response_metrics(responses)` gives the canonical metric names, means as (mean, weight) and order statistics as plain numbers. Lengths count the end
-token, repetition is looked for in what stands before it.
+`response_metrics(responses)` gives the canonical metric names, means as (mean, weight) and order statistics as plain
+numbers, over ALL responses generated. Lengths count the end token; repetition is looked for in what stands before it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def seq_rep_n(ids: Sequence[int], n: int) -> float:
 
 
 def tail_loop(ids: Sequence[int]) -> tuple[int, int]:
-    """Smallest period p <= 256 whose exact periodic suffix covers at least max(3p, 24) tokens, and the tokens it covers; (0, 0) for none."""
+    """Smallest period p <= 256 whose exact periodic suffix covers at least max(3p, 24) tokens, and how many it covers.
+
+    (0, 0) where there is none.
+    """
     row = list(ids)
     size = len(row)
     for period in range(1, min(LONGEST_PERIOD, size // 3) + 1):
@@ -59,7 +62,7 @@ def tail_loop(ids: Sequence[int]) -> tuple[int, int]:
 
 
 def response_metrics(responses: Sequence[Response]) -> dict[str, Metric]:
-    """Canonical metrics over all responses of a step; a mean over no response is left out. Empty input gives an empty mapping."""
+    """Canonical metrics over all responses of a step; a mean over no response is left out."""
     if not responses:
         return {}
     lengths = np.array([len(response.token_ids) for response in responses], dtype=float)

@@ -1,8 +1,9 @@
 """Worked chain arithmetic: problems without end, their answers, and the noisy solutions of the warm-start corpus.
 
-`3+5-2=` asks for `3+5=8;8-2=6;#6`. Lines that start with C restate a step, lines with W restate it with another result: the tiny analogue of "check"
-and "wait". Harder short styles do two operations in a step or give the bare answer. Training and evaluation never share a problem: each text belongs
-to one of the two by its hash. Used as `ProblemStream(TASKS["A"], seed=0).take(32)`.
+`3+5-2=` asks for `3+5=8;8-2=6;#6`. Lines that start with C restate a step, lines with W restate it with another
+result: the tiny analogue of "check" and "wait". Harder short styles do two operations in a step or give the bare
+answer. Training and evaluation never share a problem: each text belongs to one of the two by its hash.
+Used as `ProblemStream(TASKS["A"], seed=0).take(32)`.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ def is_held_out(text: str) -> bool:
 
 
 class ProblemStream:
-    """Problems without end. The same task, seed and part give the same problems; `state` and `restore` carry the place over a checkpoint."""
+    """Problems without end; the same task, seed and part give the same ones.
+
+    `state` and `restore` carry the place over a checkpoint.
+    """
 
     def __init__(self, spec: TaskSpec, *, seed: int, held_out: bool = False) -> None:
         self.spec = spec
@@ -109,7 +113,7 @@ def draw_problem(spec: TaskSpec, rng: random.Random) -> Problem:
 
 
 def draw_solution(problem: Problem, spec: TaskSpec, rng: random.Random) -> str:
-    """One demonstrated solution of the problem, often wrong on purpose, without the end token; at most `spec.max_chars` characters."""
+    """One demonstrated solution, often wrong on purpose, without end token, of at most `spec.max_chars` characters."""
     while True:
         solution = _draw_solution(problem, spec, rng)
         if len(solution) <= spec.max_chars:

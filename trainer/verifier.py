@@ -1,7 +1,8 @@
 """Reward from math-verify: only the text after the last `#` is judged, and only where it is one plain number.
 
-No marker, no end token, or anything but a number there is incorrect; `#3+3` is no answer. What fails in the verifier itself (an exception, its time
-limit) is `infra_failed`, counted, and no verdict on the policy. Judged pairs are remembered, so a step of 256 responses costs a few milliseconds.
+No marker, no end token, or anything but a number there is incorrect; `#3+3` is no answer. What fails in the verifier
+itself (an exception, its time limit) is `infra_failed`, counted, and no verdict on the policy. Judged pairs are
+remembered, so a step of 256 responses costs a few milliseconds.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ for _name in ("math_verify.parser", "math_verify.grader"):
 
 
 def math_judge(answer: str, span: str) -> bool:
-    """Whether math-verify finds the two equal. Its own time limits are off: they use signals, which fail outside the main thread."""
+    """Whether math-verify finds the two equal. Its own time limits are off: they only work in the main thread."""
     gold = parse(answer, parsing_timeout=None, raise_on_error=True)
     given = parse(span, parsing_timeout=None, raise_on_error=True)
     return bool(verify(gold, given, timeout_seconds=None, raise_on_error=True))
@@ -63,7 +64,7 @@ def math_judge(answer: str, span: str) -> bool:
 class Verifier:
     """Judges responses; safe to share between threads.
 
-    `failures` counts exceptions of the judge by the name of their class, `timeouts` judgements that took longer than `limit_s` seconds.
+    `failures` counts exceptions of the judge by the name of their class, `timeouts` judgements longer than `limit_s`.
     """
 
     def __init__(self, *, marker: str = MARKER, limit_s: float = 2.0, judge: Judge = math_judge) -> None:
@@ -76,7 +77,7 @@ class Verifier:
         self._lock = threading.Lock()
 
     def verdict(self, text: str, answer: int | str, *, ended: bool) -> Verdict:
-        """Judge one response text (prompt and end token left out); `ended` says whether the end token came within the limit."""
+        """Judge one response text, without prompt and end token; `ended`: the end token came within the limit."""
         span = text.rpartition(self._marker)[2].strip() if ended and self._marker in text else None
         if span is None or not NUMBER.fullmatch(span):
             return Verdict(outcome="incorrect", span=span)
@@ -94,7 +95,7 @@ class Verifier:
             return known
 
     def _within_limit(self, answer: str, span: str) -> bool | None:
-        """Run the judge in a thread of its own; one that hangs is left behind (a daemon: it does not keep the process alive)."""
+        """Run the judge in a thread of its own; one that hangs is left behind (a daemon does not keep the process)."""
         results: list[bool] = []
         errors: list[Exception] = []
 

@@ -1,8 +1,9 @@
 """`regimescope warm-start`: train the tiny policy's warm starts from nothing, on noisy worked arithmetic.
 
-Two stages: a common base (2,250 steps of 64 solutions), then each named warm start from it (700 steps of 48). The corpus is wrong on purpose, so that
-sampling finds right and wrong answers to the same problem. The same seed on the same machine gives the same weights, byte for byte. The shipped ones:
-`regimescope warm-start A B -o trainer/warm`; `docs/warm-starts.md` says what was measured.
+Two stages: a common base (2,250 steps of 64 solutions), then each named warm start from it (700 steps of 48). The
+corpus is often wrong on purpose, so that sampling finds right and wrong answers to the same problem. The same seed on
+the same machine gives the same weights, byte for byte. The shipped ones: `regimescope warm-start A B -o trainer/warm`;
+`docs/warm-starts.md` says what was measured.
 """
 
 from __future__ import annotations
@@ -61,16 +62,19 @@ def main(argv: list[str]) -> int:
         save_policy(policy, args.out / name)
         count = 64 if args.quick else 1024
         sampled, greedy = (accuracy(policy, TASKS[name], count=count, temperature=t) for t in (1.0, 0.0))
-        print(f"{name}: sampled accuracy {sampled:.3f}, greedy {greedy:.3f} on {count} held-out problems -> {args.out / name}")
+        measured = f"accuracy {sampled:.3f} sampled, {greedy:.3f} greedy, on {count} held-out problems"
+        print(f"{args.out / name}: {measured}", flush=True)
     return 0
 
 
 def train_stage(policy: Policy, spec: TaskSpec, stage: Stage, *, seed: int, title: str) -> float:
-    """Supervised training on solutions drawn afresh for each step; changes `policy` in place and returns the last loss, nats per token."""
+    """Supervised training on fresh solutions; changes `policy` in place and returns the last loss, nats per token."""
     problems, rng = ProblemStream(spec, seed=seed), random.Random(f"solutions {seed}")
-    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=stage.lr, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
+    parameters = policy.model.parameters()
+    optimizer = torch.optim.AdamW(parameters, lr=stage.lr, weight_decay=0.01, betas=(0.9, 0.98), fused=True)
     loss = torch.zeros(())
-    progress = tqdm(range(1, stage.steps + 1), desc=f"warm-start {title}", unit="step", mininterval=0.5, disable=not sys.stderr.isatty())
+    quiet = not sys.stderr.isatty()
+    progress = tqdm(range(1, stage.steps + 1), desc=f"warm-start {title}", unit="step", disable=quiet)
     for step in progress:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(stage, step)
@@ -93,11 +97,14 @@ def learning_rate(stage: Stage, step: int) -> float:
     return stage.lr * min(1.0, step / RAMP_STEPS) * decay
 
 
-def accuracy(policy: Policy, spec: TaskSpec, *, count: int, temperature: float, seed: int = 1, max_tokens: int = MAX_TOKENS) -> float:
+def accuracy(
+    policy: Policy, spec: TaskSpec, *, count: int, temperature: float, seed: int = 1, max_tokens: int = MAX_TOKENS
+) -> float:
     """Share of held-out problems answered right, one response each; temperature 0 is greedy."""
     problems = ProblemStream(spec, seed=seed, held_out=True).take(count)
     sampling = SamplingSpec(n=1, max_tokens=max_tokens, seed=seed, temperature=temperature)
-    rollouts = make_engine("transformers", policy).generate([policy.encode(problem.text) for problem in problems], sampling)
+    prompts = [policy.encode(problem.text) for problem in problems]
+    rollouts = make_engine("transformers", policy).generate(prompts, sampling)
     verifier = Verifier()
     verdicts = [
         verifier.verdict(policy.decode(rollout.token_ids), problem.answer, ended=rollout.finish_reason == "stop")
@@ -118,7 +125,8 @@ def _corpus_rows(
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="regimescope warm-start", description="Train the tiny policy's warm starts from nothing (some 300 CPU-seconds for both)."
+        prog="regimescope warm-start",
+        description="Train the tiny policy's warm starts from nothing (some 300 CPU-seconds for both).",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones: {', '.join(NAMES)} (default: all)")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="each goes to DIR/NAME")

@@ -1,6 +1,14 @@
-"""Rollouts: the engine protocol with its values, and the engine built on transformers. Token ids in and out, texts are the caller's business."""
+"""Rollouts: the engine protocol with its values, and the engine on transformers. Token ids in and out, no texts."""
 
 from regimescope.trainer.rollout.engine import RolloutEngine, make_engine
 from regimescope.trainer.rollout.types import EngineCapabilities, EngineHealth, Rollout, SamplingSpec, SyncReport
 
-__all__ = ["EngineCapabilities", "EngineHealth", "Rollout", "RolloutEngine", "SamplingSpec", "SyncReport", "make_engine"]
+__all__ = [
+    "EngineCapabilities",
+    "EngineHealth",
+    "Rollout",
+    "RolloutEngine",
+    "SamplingSpec",
+    "SyncReport",
+    "make_engine",
+]

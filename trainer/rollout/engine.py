@@ -28,7 +28,7 @@ class RolloutEngine(Protocol):
         ...
 
     def sync(self, weights: Iterable[tuple[str, Tensor]], weight_version: int) -> SyncReport:
-        """Load `weights` under the number `weight_version`, which never goes back (EngineError). In process only the version changes."""
+        """Load `weights` as number `weight_version`, which never goes back (EngineError). Shared weights: no more."""
         ...
 
     def health(self) -> EngineHealth:
@@ -41,7 +41,7 @@ class RolloutEngine(Protocol):
 
 
 def make_engine(name: str, policy: Policy, *, weight_version: int = 0) -> RolloutEngine:
-    """The engine of that name over `policy`, its weights numbered `weight_version`. EngineError names the known ones."""
+    """The engine of that name over `policy`, its weights numbered `weight_version`. EngineError lists the names."""
     if name not in ENGINES:
         raise EngineError(f"unknown rollout engine {name!r}: there is {', '.join(ENGINES)}")
     return TransformersEngine(policy, weight_version=weight_version)

@@ -43,21 +43,21 @@ class SamplingSpec:
             raise SamplingError(f"temperature must be finite and at least 0, got {self.temperature}")
         if self.top_p != 1.0 or self.top_k != 0:
             raise SamplingError(
-                f"top_p={self.top_p}, top_k={self.top_k} is refused: sampling from a part of the distribution makes every importance ratio "
-                "wrong by the mass of that part; leave top_p at 1 and top_k at 0"
+                f"top_p={self.top_p}, top_k={self.top_k} is refused: sampling from a part of the distribution makes "
+                "every importance ratio wrong by the mass of that part; leave top_p at 1 and top_k at 0"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rollout:
-    """One response: `Rollout(prompt_index=0, token_ids=(8, 16, 8, 1), logprobs=..., finish_reason="stop", weight_version=3, engine="transformers")`."""
+    """One response, such as `token_ids=(17, 8, 1), finish_reason="stop"` with three log-probabilities."""
 
     prompt_index: int
     "Index into the prompts of the call."
     token_ids: tuple[int, ...]
     "The response without its prompt; with finish_reason `stop` the last id is the end token or a stop id."
     logprobs: NDArray[np.float32]
-    "[len(token_ids)], nats: what the engine reports for each token, after the temperature (greedy: at temperature 1). `infer`, not `old`."
+    "[len(token_ids)], nats: `infer`, what the engine reports for each token, after the temperature (greedy: at 1)."
     finish_reason: FinishReason
     "`stop`: it ended by itself; `length`: cut at max_tokens."
     weight_version: int
