@@ -1,8 +1,8 @@
 """What pages and routes need of the process they run in. The lifespan of the app installs it, tests do so by hand.
 
-    ctx = current()
-    with ctx.monitor.store.cursor() as con:
-        runs = query.list_runs(con)
+ctx = current()
+with ctx.monitor.store.cursor() as con:
+    runs = query.list_runs(con)
 """
 
 from __future__ import annotations
@@ -50,5 +50,5 @@ def install(ctx: Context | None) -> None:
 def current() -> Context:
     """The context of this process. Raises NoContext before the server has started."""
     if _installed is None:
-        raise NoContext("no server is running in this process: start it with `regimescope serve` or `streamlit run app.py`")
+        raise NoContext("no server runs in this process: start it with `regimescope serve` or `streamlit run app.py`")
     return _installed
