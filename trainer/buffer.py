@@ -1,0 +1,72 @@
+"""Rollouts that wait to be trained on: the usable responses of a step with their frozen log-probabilities, and the queue that makes them stale.
+
+`old` is evaluated by the trainer with the weights that generated the response and stays as it is, however many weight versions later the response is
+trained on; the lag is the difference of the versions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experience:
+    """The usable responses of one step, n of them; n = 0 when every group had equal rewards."""
+
+    prompts: Sequence[Sequence[int]]
+    "[n] token ids."
+    responses: Sequence[Sequence[int]]
+    "[n] token ids, end token included."
+    logp_old: Sequence[Tensor]
+    "[n] of [length of the response], float32, nats."
+    advantages: Tensor
+    "[n], float32, none of them of a group with equal rewards."
+    weight_version: int
+    "Version of the weights that generated the responses."
+
+    def __len__(self) -> int:
+        return len(self.responses)
+
+    def to_state(self) -> dict[str, Any]:
+        """Plain lists and tensors, for a checkpoint."""
+        return {
+            "prompts": [list(ids) for ids in self.prompts],
+            "responses": [list(ids) for ids in self.responses],
+            "logp_old": list(self.logp_old),
+            "advantages": self.advantages,
+            "weight_version": self.weight_version,
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Experience:
+        return cls(**state)
+
+
+class StaleQueue:
+    """First in, first out, `stale` steps later: `push` gives back what is trained on now, or None while the queue fills."""
+
+    def __init__(self, stale: int, waiting: Sequence[Experience] = ()) -> None:
+        self.stale = stale
+        self._waiting = deque(waiting)
+
+    def push(self, experience: Experience) -> Experience | None:
+        self._waiting.append(experience)
+        return self._waiting.popleft() if len(self._waiting) > self.stale else None
+
+    def __iter__(self) -> Iterator[Experience]:
+        return iter(self._waiting)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+def update_batches(count: int, size: int, passes: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Indices of the responses of each update: every response once per pass, in a fresh order, the last batch of a pass possibly smaller."""
+    for _ in range(passes):
+        yield from torch.randperm(count, generator=generator).split(size)

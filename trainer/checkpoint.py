@@ -1,0 +1,113 @@
+"""Checkpoints: `run_dir/checkpoints/step-NNNNNNNN/`, a model folder that any tool loads, with what the trainer needs to go on exactly.
+
+Written to `.partial` and renamed, so a folder without that ending is complete. The newest few are kept, and those that somebody asked for. A
+checkpoint holds weights, tokenizer, optimiser, random states, waiting rollouts, bounds and revision of the last finished step.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regimescope.monitor.bounds import Bounds
+from regimescope.monitor.errors import BoundsError
+from regimescope.trainer.errors import CheckpointError
+from regimescope.trainer.policy import Policy, save_policy
+
+FORMAT = 1
+PARTIAL = ".partial"
+META, STATE, KEEP = "checkpoint.json", "trainer.pt", "keep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointMeta:
+    """What a reader wants to know without loading tensors."""
+
+    step: int
+    "Last finished step."
+    revision: int
+    bounds: Bounds
+    weight_version: int
+    "Number of the weights in it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    folder: Path
+    "Complete; `load_policy` reads it."
+    meta: CheckpointMeta
+    state: Mapping[str, Any]
+    "What the trainer handed to `save`: tensors, numbers, strings, lists, tuples and dicts of them."
+
+
+class CheckpointFolder:
+    """The checkpoints of one run."""
+
+    def __init__(self, run_dir: Path, *, keep: int) -> None:
+        self.path = run_dir / "checkpoints"
+        self._keep = keep
+
+    def save(self, policy: Policy, meta: CheckpointMeta, state: Mapping[str, Any], *, asked_for: bool = False) -> Path:
+        """Write one and delete those that are too old. `asked_for`: is never deleted. Raises CheckpointError."""
+        folder = self.path / f"step-{meta.step:08d}"
+        try:
+            if not folder.exists():
+                self._write(folder, policy, meta, state)
+            if asked_for:
+                (folder / KEEP).touch()
+            self._prune()
+        except OSError as error:
+            raise CheckpointError(f"cannot write {folder}: {error.strerror}; free some space or choose another --run-dir") from None
+        return folder
+
+    def latest(self) -> Path | None:
+        """The newest complete one."""
+        return max(self._complete(), default=None)
+
+    def _write(self, folder: Path, policy: Policy, meta: CheckpointMeta, state: Mapping[str, Any]) -> None:
+        partial = folder.with_name(folder.name + PARTIAL)
+        shutil.rmtree(partial, ignore_errors=True)
+        save_policy(policy, partial)
+        torch.save(dict(state), partial / STATE)
+        wire = {
+            "format": FORMAT,
+            "step": meta.step,
+            "revision": meta.revision,
+            "bounds": {sign: [str(x) for x in pair] for sign, pair in meta.bounds.to_wire().items()},  # strings: JSON has no infinity
+            "weight_version": meta.weight_version,
+        }
+        (partial / META).write_text(json.dumps(wire))
+        partial.rename(folder)
+
+    def _complete(self) -> list[Path]:
+        return [p for p in self.path.glob("step-*") if p.is_dir() and not p.name.endswith(PARTIAL)]
+
+    def _prune(self) -> None:
+        disposable = sorted(p for p in self._complete() if not (p / KEEP).exists())
+        for folder in disposable[: -self._keep]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Load everything but the weights. Raises CheckpointError."""
+    try:
+        wire = json.loads((folder / META).read_text())
+        if wire["format"] != FORMAT:
+            raise CheckpointError(f"{folder} has checkpoint format {wire['format']}, this version reads {FORMAT}")
+        meta = CheckpointMeta(
+            step=int(wire["step"]),
+            revision=int(wire["revision"]),
+            bounds=Bounds.from_wire(wire["bounds"]),
+            weight_version=int(wire["weight_version"]),
+        )
+        state = torch.load(folder / STATE, weights_only=True)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, BoundsError, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"{folder} cannot be read ({error}): delete this folder to resume from the one before it") from None
+    return Checkpoint(folder=folder, meta=meta, state=state)

@@ -1,0 +1,147 @@
+"""Where a run starts: at step 0 under the bounds of its configuration, or after its newest checkpoint under the bounds that were acked last.
+
+A resume takes the higher revision of `control_state.json` and the checkpoint. Bounds on the command line override both, as a new revision that is
+written to `control_state.json` at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from regimescope.monitor.bounds import Bounds
+from regimescope.monitor.control import ControlState, read_control_state, replace_file, write_control_state
+from regimescope.monitor.errors import BoundsError
+from regimescope.monitor.launch import list_segments
+from regimescope.trainer.checkpoint import Checkpoint, CheckpointFolder, read_checkpoint
+from regimescope.trainer.config import TrainConfig, build, override
+from regimescope.trainer.errors import ConfigError
+
+CONFIG_FILE = "config.json"
+FREE_TO_CHANGE = ("steps", "pace")
+"Keys that may differ from the stored configuration without `--set`."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPoint:
+    """What the trainer begins with."""
+
+    config: TrainConfig
+    start: Literal["fresh", "resume"]
+    first_step: int
+    bounds: Bounds
+    revision: int
+    weight_version: int = 0
+    checkpoint: Checkpoint | None = None
+    "None = with the policy that the configuration names."
+
+    @property
+    def model_source(self) -> str:
+        return self.config.model.path if self.checkpoint is None else str(self.checkpoint.folder)
+
+
+def has_run(run_dir: Path) -> bool:
+    """Whether somebody has recorded there."""
+    return bool(list_segments(run_dir))
+
+
+def fresh_start(config: TrainConfig) -> StartPoint:
+    """Raises ConfigError for bounds that make no sense or lie outside the limits."""
+    return StartPoint(config=config, start="fresh", first_step=0, bounds=_checked_bounds(config), revision=0)
+
+
+def resumed_start(run_dir: Path, given: TrainConfig | None, settings: Sequence[str]) -> StartPoint:
+    """Raises ConfigError, CheckpointError, ControlError. `given`: configuration named on the command line, which must agree with the stored one."""
+    if not has_run(run_dir):
+        raise ConfigError(f"--resume: {run_dir} holds no run; leave --resume out to start one")
+    config = override(_stored_config(run_dir, given), settings)
+    newest = CheckpointFolder(run_dir, keep=1).latest()
+    checkpoint = None if newest is None else read_checkpoint(newest)
+    first_step = 0 if checkpoint is None else checkpoint.meta.step + 1
+    if first_step >= config.steps:
+        raise ConfigError(f"--resume: {run_dir} is through with its {config.steps} steps; give more with --steps")
+    bounds, revision = _bounds_in_force(run_dir, config, checkpoint)
+    if any(text.partition("=")[0].strip().startswith("bounds") for text in settings):
+        bounds, revision = _checked_bounds(config), revision + 1
+        write_control_state(run_dir, ControlState(revision=revision, bounds=bounds, step=first_step))
+    _check_limits(config, bounds)
+    return StartPoint(
+        config=config,
+        start="resume",
+        first_step=first_step,
+        bounds=bounds,
+        revision=revision,
+        weight_version=0 if checkpoint is None else checkpoint.meta.weight_version,
+        checkpoint=checkpoint,
+    )
+
+
+def store_config(run_dir: Path, config: TrainConfig) -> None:
+    """Keep the configuration in the run folder, for a resume. Raises ConfigError."""
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        replace_file(run_dir / CONFIG_FILE, json.dumps(config.to_dict(), indent=1).encode())
+    except OSError as error:
+        raise ConfigError(f"cannot write into {run_dir}: {error.strerror}; choose another --run-dir") from None
+
+
+def _stored_config(run_dir: Path, given: TrainConfig | None) -> TrainConfig:
+    path = run_dir / CONFIG_FILE
+    try:
+        stored = build(json.loads(path.read_text("utf-8")), str(path))
+    except FileNotFoundError:
+        raise ConfigError(f"--resume: {path} is missing, so this run was not made by `regimescope train`") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--resume: {path} cannot be read: {error}") from None
+    if given is not None:
+        other = _differences(stored, given)
+        if other:
+            raise ConfigError(
+                f"--resume: {', '.join(other)} differ from the stored configuration of {run_dir}; "
+                "a resumed run keeps it: leave the file, preset and scenario out and change single keys with --set"
+            )
+    return stored
+
+
+def _differences(stored: TrainConfig, given: TrainConfig) -> list[str]:
+    """Dotted keys whose values differ, besides those that may."""
+    old, new = _flat(stored), _flat(given)
+    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key) and key not in FREE_TO_CHANGE)
+
+
+def _flat(config: TrainConfig) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in config.to_dict().items():
+        found |= {f"{key}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {key: value}
+    return found
+
+
+def _bounds_in_force(run_dir: Path, config: TrainConfig, checkpoint: Checkpoint | None) -> tuple[Bounds, int]:
+    """The higher revision of what was acked last and what the checkpoint holds; a tie goes to the acked one."""
+    candidates = [(0, _checked_bounds(config))]
+    if checkpoint is not None:
+        candidates.append((checkpoint.meta.revision, checkpoint.meta.bounds))
+    acked = read_control_state(run_dir)
+    if acked is not None:
+        candidates.append((acked.revision, acked.bounds))
+    highest = max(revision for revision, _ in candidates)
+    return [bounds for revision, bounds in candidates if revision == highest][-1], highest
+
+
+def _checked_bounds(config: TrainConfig) -> Bounds:
+    try:
+        bounds = config.start_bounds()
+    except BoundsError as error:
+        raise ConfigError(f"[bounds]: {error}") from None
+    _check_limits(config, bounds)
+    return bounds
+
+
+def _check_limits(config: TrainConfig, bounds: Bounds) -> None:
+    problems = config.accepted_limits().problems(bounds)
+    if problems:
+        raise ConfigError(f"bounds at start: {'; '.join(problems)}; change [bounds], or widen [limits]")
+

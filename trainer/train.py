@@ -1,0 +1,236 @@
+"""`regimescope train`: the reference RLVR trainer on the command line. docs/trainer.md has the configuration, scenarios, resume and pace.
+
+    regimescope train --scenario length-collapse --pace 3
+    regimescope train --run-dir runs/mine --resume
+
+Exit codes: 0 finished or stopped by command, 2 a user's mistake, 130 Ctrl-C, 143 SIGTERM. Ctrl-C ends cleanly after the step; twice, at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import torch
+from tqdm import tqdm
+
+from regimescope import __version__
+from regimescope.monitor.bounds import WeightRule
+from regimescope.monitor.control import ControlFolder
+from regimescope.monitor.record import Recorder
+from regimescope.trainer.boundary import CAN, ControlBoundary
+from regimescope.trainer.checkpoint import CheckpointFolder
+from regimescope.trainer.config import TrainConfig, load_config, preset_names, scenario_names
+from regimescope.trainer.errors import ConfigError
+from regimescope.trainer.loop import StepReport, Trainer
+from regimescope.trainer.policy import load_policy
+from regimescope.trainer.resume import StartPoint, fresh_start, has_run, resumed_start, store_config
+from regimescope.trainer.statistics import EQ_TOL
+
+PLAIN_LINES = 20
+"Progress lines of a whole run where there is no terminal."
+
+
+def main(argv: list[str]) -> int:
+    """Run the trainer; returns the exit code. Raises RegimescopeError for a user's mistake."""
+    args = _parser().parse_args(argv)
+    settings = _settings(args)
+    if args.resume:
+        if args.run_dir is None:
+            raise ConfigError("--resume needs --run-dir: the folder of the run to go on with")
+        sources = args.config is not None or args.preset is not None or args.scenario is not None
+        given = load_config(args.config, preset=args.preset, scenario=args.scenario) if sources else None
+        with _only_trainer(args.run_dir):
+            return _train(args.run_dir, resumed_start(args.run_dir, given, settings))
+    config = load_config(args.config, preset=args.preset, scenario=args.scenario, settings=settings)
+    point = fresh_start(config)
+    run_dir = args.run_dir or _new_run_dir(config)
+    if has_run(run_dir):
+        raise ConfigError(f"{run_dir} already holds a run: choose another --run-dir, or go on with it by --resume")
+    with _only_trainer(run_dir):
+        return _train(run_dir, point)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="regimescope train",
+        description="Reference RLVR trainer: DISPO or CISPO on chain arithmetic, recorded for the monitor and steered by it.",
+        epilog="Without arguments: DISPO on the tiny policy, 60 steps of about a second. All keys are in docs/trainer.md.",
+    )
+    parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="configuration file")
+    parser.add_argument("--preset", metavar="|".join(preset_names()), help="published bounds of an objective")
+    parser.add_argument("--scenario", metavar="|".join(scenario_names()), help="recipe of a run that goes well, or fails on purpose")
+    parser.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run (default: a new one below $REGIMESCOPE_ROOT, else ./runs)")
+    parser.add_argument("--steps", type=int, metavar="N", help="steps in all")
+    parser.add_argument("--seed", type=int, metavar="S", help="seed of problems, samples and batches")
+    parser.add_argument("--pace", type=float, metavar="S", help="at least S seconds per step, to watch and to act")
+    parser.add_argument("--set", action="append", default=[], metavar="key=value", help="one key of the configuration; may be repeated")
+    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of --run-dir, under the bounds acked last")
+    return parser
+
+
+def _settings(args: argparse.Namespace) -> list[str]:
+    """The options that are keys of the configuration, as settings; they win over --set."""
+    shortcuts = {"steps": args.steps, "seed": args.seed, "pace": args.pace}
+    return [*args.set, *(f"{key}={value}" for key, value in shortcuts.items() if value is not None)]
+
+
+def _new_run_dir(config: TrainConfig) -> Path:
+    root = Path(os.environ.get("REGIMESCOPE_ROOT") or "runs")
+    return root / f"{_run_name(config)}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+
+
+def _run_name(config: TrainConfig) -> str:
+    return f"{config.name or config.objective}-s{config.seed}"
+
+
+@contextmanager
+def _only_trainer(run_dir: Path) -> Iterator[None]:
+    """Hold the run folder; a second trainer there is a mistake."""
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        lock = open(run_dir / "trainer.lock", "a")  # noqa: SIM115  (held for the whole run)
+    except OSError as error:
+        raise ConfigError(f"cannot write into {run_dir}: {error.strerror}; choose another --run-dir") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"another trainer is running in {run_dir}: wait for its end, or choose another --run-dir") from None
+        yield
+
+
+def _train(run_dir: Path, point: StartPoint) -> int:
+    config = point.config
+    torch.set_num_threads(config.threads)
+    policy = load_policy(point.model_source)
+    store_config(run_dir, config)
+    limits = config.accepted_limits()
+    recorder = Recorder(
+        run_dir,
+        name=_run_name(config),
+        objective=config.objective,
+        framework=f"regimescope {__version__}",
+        ratio_source="behaviour",
+        eq_tol=EQ_TOL,
+        rule=WeightRule.capped(point.bounds),
+        limits=limits,
+        revision=point.revision,
+        start=point.start,
+        first_step=point.first_step,
+        can=CAN,
+        config=config.to_dict(),
+        sync=config.record.sync,
+    )
+    signals = _Signals()
+    with recorder, signals:
+        checkpoints = CheckpointFolder(run_dir, keep=config.checkpoint.keep)
+        trainer = Trainer(
+            config,
+            policy,
+            recorder,
+            checkpoints,
+            interrupted=signals.interrupted,
+            first_step=point.first_step,
+            weight_version=point.weight_version,
+            state=None if point.checkpoint is None else point.checkpoint.state,
+        )
+        boundary = ControlBoundary(
+            ControlFolder(run_dir, launch=recorder.launch, can=CAN, limits=limits),
+            recorder,
+            bounds=point.bounds,
+            revision=point.revision,
+            interrupted=signals.interrupted,
+            checkpoint=lambda: trainer.save_checkpoint(boundary, asked_for=True),
+        )
+        _announce(run_dir, point, policy.parameter_count)
+        last = _follow(trainer, boundary, signals)
+        finished = last + 1 >= config.steps
+        if not finished:
+            trainer.save_checkpoint(boundary)
+        recorder.end("finished" if finished else "stopped")
+    _farewell(run_dir, last, config.steps, trainer.dead_steps, recorder.dropped)
+    return signals.exit_code
+
+
+def _follow(trainer: Trainer, boundary: ControlBoundary, signals: _Signals) -> int:
+    """Run to the end with progress on stderr; returns the last finished step."""
+    config, last = trainer.config, trainer.first_step - 1
+    every = max(1, config.steps // PLAIN_LINES)
+    terminal = sys.stderr.isatty()
+    with tqdm(total=config.steps, initial=trainer.first_step, unit="step", disable=not terminal, dynamic_ncols=True) as bar:
+        try:
+            for report in trainer.run(boundary):
+                last = report.step
+                bar.set_postfix_str(_figures(report))
+                bar.update()
+                if not terminal and (last % every == 0 or last + 1 == config.steps):
+                    _say(f"step {last} of {config.steps}: {_figures(report)}")
+        except KeyboardInterrupt:
+            _say("interrupted twice: the unfinished step is lost")
+    return last
+
+
+def _figures(report: StepReport) -> str:
+    shown = {"accuracy": "accuracy", "length": "response_length_mean", "rep4": "rep4_mean", "entropy": "entropy_mean"}
+    values = {label: report.metrics[name] for label, name in shown.items() if name in report.metrics}
+    return ", ".join(f"{label} {value[0] if isinstance(value, tuple) else value:.3g}" for label, value in values.items())
+
+
+class _Signals:
+    """Ctrl-C and SIGTERM set `interrupted`; the second Ctrl-C raises KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.interrupted = threading.Event()
+        self.exit_code = 0
+        self._before = {}  # type: ignore[var-annotated]
+
+    def __enter__(self) -> _Signals:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.interrupted.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.exit_code = 128 + number
+        self.interrupted.set()
+        _say("stopping after this step (Ctrl-C again: at once)" if number == signal.SIGINT else "stopping after this step")
+
+
+def _announce(run_dir: Path, point: StartPoint, parameters: int) -> None:
+    config, bounds = point.config, point.bounds
+    pos, neg = (f"[{side.w_min:g}, {side.w_max:g}]" for side in (bounds.pos, bounds.neg))
+    begin = "" if point.first_step == 0 else f", going on at step {point.first_step}"
+    print(f"{_run_name(config)}: {config.objective}, bounds A>0 {pos}, A<0 {neg}, revision {point.revision}, {parameters:,} parameters{begin}")
+    print(f"  run    {run_dir}")
+    print(f"  watch  regimescope serve {run_dir.parent}")
+    print(f'  steer  regimescope bounds {run_dir} --neg-min 0 --neg-max 101 --why "..."', flush=True)
+
+
+def _farewell(run_dir: Path, last: int, steps: int, dead_steps: int, dropped: int) -> None:
+    if dropped:
+        _say(f"{dropped} records could not be written to {run_dir}: was the disk full?")
+    if dead_steps:
+        _say(f"the last {dead_steps} steps had no group with differing rewards: nothing is left to learn from")
+    if last + 1 >= steps:
+        print(f"finished: {steps} steps. `regimescope check {run_dir}` runs the detectors over it.")
+    else:
+        print(f"stopped after step {last}. Go on with: regimescope train --run-dir {run_dir} --resume")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
