@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from regimescope.monitor.service import Liveness
-
 from regimescope.monitor import query
+from regimescope.monitor.service import Liveness
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.texts import BOUNDS
 from regimescope.monitor.ui.verdict import Verdict, open_alerts, verdict
@@ -38,6 +37,8 @@ class RunFacts:
     "Those that count, worst first."
     commands: list[query.CommandRow]
     "Newest first."
+    checkpoints: list[query.EventRow]
+    "On the surviving stretch, oldest first."
     bounds: query.BoundsInForce | None
     "None: the run has no bounds, or they are not known yet."
     verdict: Verdict
@@ -53,6 +54,7 @@ def load_facts(ctx: Context, path: str) -> RunFacts | None:
             return None
         alerts, commands = query.alerts(con, run.run_key), query.commands(con, run.run_key)
         bounds = query.bounds_in_force(con, run.run_key)
+        checkpoints = query.checkpoints(con, run.run_key)
     live = ctx.monitor.liveness(run.run_key)
     active = open_alerts(alerts, live.last_step)
     return RunFacts(
@@ -61,6 +63,7 @@ def load_facts(ctx: Context, path: str) -> RunFacts | None:
         alerts=alerts,
         open_alerts=active,
         commands=commands,
+        checkpoints=checkpoints,
         bounds=bounds,
         verdict=verdict(run, live, alerts, ctx.monitor.warming(run.run_key)),
         remedy=next((found for alert in active if (found := proposal(alert, bounds)) is not None), None),

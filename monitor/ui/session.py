@@ -15,12 +15,15 @@ import streamlit as st
 from streamlit.navigation.page import Page
 
 from regimescope.monitor.errors import RegimescopeError
+from regimescope.monitor.ui.context import Context, current
 from regimescope.monitor.ui.palette import Theme
+from regimescope.monitor.ui.security import GATE, ControlRefused
 
 if TYPE_CHECKING:
     from regimescope.monitor.query import RunRow
 
 _PICKER = "run_picker"
+_UNLOCKED = "control_unlocked"
 
 
 def remember_pages(pages: Mapping[str, Page]) -> None:
@@ -68,7 +71,7 @@ def _picked() -> None:
 
 
 def _newest(runs: Sequence[RunRow]) -> RunRow:
-    return max(runs, key=lambda run: (run.status == "running", run.last_row_at is not None, run.last_row_at or 0))  # type: ignore[arg-type]
+    return next((run for run in runs if run.status == "running"), runs[0])  # the one that wrote last comes first
 
 
 def theme() -> Theme:
@@ -91,3 +94,32 @@ def _show(sentence: str, error: Exception) -> None:
     st.error(sentence, icon=":material/error:")
     with st.expander("Details"):
         st.code(str(error), language=None)
+
+
+def chosen_run() -> RunRow:
+    """The run that choose_run returned in this page run."""
+    run: RunRow = st.session_state["run_row"]
+    return run
+
+
+def actor() -> str:
+    """Who acts in this browser: the login where the server has one, else --actor or the OS user."""
+    email = st.user.to_dict().get("email")
+    return str(email) if email else current().actor
+
+
+def control_allowed(ctx: Context) -> bool:
+    """Whether this browser may send commands; off loopback it asks for the control token, once per session."""
+    if ctx.control_token is None or st.session_state.get(_UNLOCKED):
+        return True
+    with st.form("control-token", border=True, width=520):
+        given = st.text_input("Control token of this server", type="password")
+        if st.form_submit_button("Unlock control", icon=":material/lock_open:"):
+            try:
+                GATE.check(given, ctx, peer=st.context.ip_address or "page")
+            except ControlRefused as error:
+                st.error(str(error), icon=":material/lock:")
+                return False
+            st.session_state[_UNLOCKED] = True
+            st.rerun()
+    return False

@@ -104,3 +104,11 @@ def span(seconds: float) -> str:
 def plural(count: int, word: str) -> str:
     """ "1 alert", "2 alerts"."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def eps_label(key: str, value: float | None) -> str:
+    """A bound as distance from 1: "eps_low 1" for w_min 0, "eps_high 10" for w_max 11."""
+    name = "eps_low" if key.endswith("w_min") else "eps_high"
+    if value is None:
+        return f"{name} ?"
+    return f"{name} {weight(1 - value if name == 'eps_low' else value - 1)}"

@@ -8,12 +8,12 @@ Pure; `open_alerts` is what every page counts. The bounds lint comes from the co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from regimescope.monitor.ui.palette import Tone
-from regimescope.monitor.ui.texts import plural, signature_text, span, state_text
+from regimescope.monitor.ui.texts import plural, signature_text, span
 
 if TYPE_CHECKING:
     from regimescope.monitor.query import AlertRow, RunRow
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LINT = "bounds_lint"
 WAITING_TOO_LONG = 3.0
 "Median step times after which waiting for rollouts becomes the verdict."
+_ALARMS: Mapping[str, tuple[str, Tone]] = {"critical": ("COLLAPSING", "critical"), "warning": ("WATCH", "watch")}
 _RANK = {"critical": 2, "warning": 1, "info": 0}
 
 
@@ -40,7 +41,7 @@ class Verdict:
 
 def open_alerts(alerts: Sequence[AlertRow], last_step: int | None) -> list[AlertRow]:
     """The alerts that count: firing, not inhibited, no lint, not called false, not asleep. Worst first, then oldest."""
-    found = [alert for alert in alerts if alert.state == "firing" and alert.inhibited_by is None]
+    found = [alert for alert in alerts if alert.open and alert.inhibited_by is None]
     found = [alert for alert in found if alert.signature != LINT]
     found = [alert for alert in found if alert.mark != "false_alarm" and not is_snoozed(alert, last_step)]
     return sorted(found, key=lambda alert: (-_RANK.get(alert.severity, 0), alert.step_onset))
@@ -70,15 +71,15 @@ def verdict(run: RunRow, live: Liveness, alerts: Sequence[AlertRow], warming: tu
         return Verdict(word="PAUSED", reason=reason, tone="info", beside=beside)
     if alarm:
         return alarm
-    return _quiet(live, warming)
+    return _quiet(run, live, warming)
 
 
 def _alarm(active: Sequence[AlertRow]) -> Verdict | None:
-    for severity, word, tone in (("critical", "COLLAPSING", "critical"), ("warning", "WATCH", "watch")):
+    for severity, (word, tone) in _ALARMS.items():
         worst = [alert for alert in active if alert.severity == severity]
         if worst:
             more = f", and {plural(len(active) - 1, 'more alert')}" if len(active) > 1 else ""
-            return Verdict(word=word, reason=alert_line(worst[0]) + more, tone=tone)  # type: ignore[arg-type]
+            return Verdict(word=word, reason=alert_line(worst[0]) + more, tone=tone)
     return None
 
 
@@ -88,8 +89,15 @@ def alert_line(alert: AlertRow) -> str:
     return f"{signature_text(alert.signature).title.lower()} since step {alert.step_onset}{driver}"
 
 
-def _quiet(live: Liveness, warming: tuple[int, int]) -> Verdict:
-    waited = live.silent_in_state_s if live.state == "waiting_rollouts" else 0.0
+def state_s(run: RunRow, live: Liveness) -> float | None:
+    """Seconds in the present state: trainer's clock up to its last line, then ours; None when it never said."""
+    if live.state_since is None or run.last_row_at is None:
+        return None
+    return max(0.0, run.last_row_at - live.state_since) + live.silent_s
+
+
+def _quiet(run: RunRow, live: Liveness, warming: tuple[int, int]) -> Verdict:
+    waited = (state_s(run, live) or 0.0) if live.state == "waiting_rollouts" else 0.0
     if live.median_step_s and waited > WAITING_TOO_LONG * live.median_step_s:
         return Verdict(word="WAITING", reason=f"for rollouts for {span(waited)}{_step_time(live)}", tone="info")
     seen, needed = warming
@@ -114,6 +122,3 @@ def _step(live: Liveness) -> str:
 
 def _step_time(live: Liveness) -> str:
     return f" (step time {span(live.median_step_s)})" if live.median_step_s else ""
-
-
-__all__ = ["LINT", "Verdict", "alert_line", "is_snoozed", "open_alerts", "state_text", "verdict"]

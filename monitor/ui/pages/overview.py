@@ -1,7 +1,185 @@
-"""Placeholder."""
+"""Overview: five answers in a fixed order, tiles with their change against 50 steps ago, then the live grid.
+
+Answers and tiles are a fragment of 2 s; the grid updates itself and is mounted once per run, slice and set of panels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 import streamlit as st
 
+from regimescope.monitor import query
+from regimescope.monitor.query import Latest, SliceRow
+from regimescope.monitor.ui import answers
+from regimescope.monitor.ui.answers import Answer
+from regimescope.monitor.ui.context import Context, current
+from regimescope.monitor.ui.facts import RunFacts, load_facts
+from regimescope.monitor.ui.grid import live_grid
+from regimescope.monitor.ui.header import REVIEW_OPEN, badge
+from regimescope.monitor.ui.pages.panels import PANELS, TILES, Tile, available, missing
+from regimescope.monitor.ui.session import chosen_run, page_link, plain_errors
+
+BACK = 50
+"Steps back that the tiles compare with."
+_SKELETON_PX = 480
+
 
 def render() -> None:
-    st.text("overview")
+    """Draw the page of the chosen run."""
+    ctx, run = current(), chosen_run()
+    with plain_errors("The run's metrics"):
+        with ctx.monitor.store.cursor() as con:
+            names = frozenset(query.metric_names(con, run.run_key))
+            envs = [row for row in query.slices(con, run.run_key) if row.kind == "env"]
+        slice_id = _choose_slice(envs)
+        _live_part(run.path, names)
+        _grid(run, slice_id, names)
+
+
+@st.fragment(run_every="2s", key="overview")
+def _live_part(path: str, names: frozenset[str]) -> None:
+    ctx = current()
+    with plain_errors("The answers"):
+        facts = load_facts(ctx, path)
+        if facts is None:
+            st.warning("The folder of this run is gone.", icon=":material/folder_off:")
+            return
+        head = ctx.monitor.head(facts.run.run_key)
+        numbers = _numbers(ctx, facts.run.run_key, head.epoch, head.last)
+        if numbers.names != names and _sees_more(names, numbers.names) and not st.session_state.get(REVIEW_OPEN):
+            st.rerun(scope="app")
+        _answers(facts, numbers)
+        if facts.live.last_step is None:
+            return
+        _tiles(numbers, facts)
+
+
+def _sees_more(before: frozenset[str], now: frozenset[str]) -> bool:
+    """Whether a panel that was off can now be drawn."""
+    return len(available(now)) > len(available(before))
+
+
+def _choose_slice(envs: Sequence[SliceRow]) -> int:
+    """The slice of the URL, with a picker where there is something to pick."""
+    if not envs:
+        return 0
+    ids = [0, *(row.slice_id for row in envs)]
+    values = {row.slice_id: row.value for row in envs}
+    wanted = st.query_params.get("slice", "0")
+    start = ids.index(int(wanted)) if wanted.isdigit() and int(wanted) in ids else 0
+    left, _ = st.columns([2, 9])
+    with left:
+        chosen = st.selectbox(
+            "Environment", ids, index=start, format_func=lambda i: values.get(i, "everything"), key="slice_picker"
+        )
+    if str(chosen) != wanted:
+        st.query_params["slice"] = str(chosen)
+    return int(chosen)
+
+
+class _Numbers:
+    """What the fragment reads of a run's metrics at one step; cached, so a redraw without news costs nothing."""
+
+    def __init__(self, ctx: Context, run_key: int) -> None:
+        wanted = {*answers.METRICS, *(tile.name for tile in TILES)}
+        with ctx.monitor.store.cursor() as con:
+            self.names = frozenset(query.metric_names(con, run_key))
+            self.latest = query.latest(con, run_key, sorted(wanted & self.names), back=BACK)
+            self.evaluations = len(query.rows_after(con, run_key, 0, "eval.accuracy", -1).steps)
+            envs = [row for row in query.slices(con, run_key) if row.kind == "env"]
+            self.envs = answers.worst_first([(row, _slice_accuracy(con, run_key, row.slice_id)) for row in envs])
+
+
+def _slice_accuracy(con: query.Connection, run_key: int, slice_id: int) -> Latest | None:
+    series = query.rows_after(con, run_key, slice_id, "accuracy", -1)
+    points = [(step, value) for step, value in zip(series.steps, series.values, strict=True) if value is not None]
+    if not points:
+        return None
+    step, value = points[-1]
+    before = [old for at, old in points if at <= step - BACK]
+    return Latest(step=step, value=value, before=before[-1] if before else None)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _numbers(_ctx: Context, run_key: int, epoch: str, last: int) -> _Numbers:
+    return _Numbers(_ctx, run_key)
+
+
+def _answers(facts: RunFacts, numbers: _Numbers) -> None:
+    with st.container(border=True, gap="xsmall"):
+        _row(answers.alive(facts))
+        _row(answers.where(numbers.envs))
+        if numbers.envs:
+            _envs(numbers.envs)
+        _row(answers.policy_or_infrastructure(facts, numbers.latest))
+        _row(answers.held_out(numbers.latest, numbers.evaluations))
+        _row(answers.regimes(facts, numbers.latest), facts)
+
+
+def _row(answer: Answer, facts: RunFacts | None = None) -> None:
+    """One answer: question, badge, numbers, quieter note; with links when it is about an alert."""
+    question, verdict, text = st.columns([2, 2, 13], vertical_alignment="top", gap="small")
+    with question:
+        st.markdown(f"**{answer.question}**")
+    with verdict:
+        badge(answer.word, answer.tone)
+    with text, st.container(gap=None):
+        st.text(answer.text)
+        if answer.note:
+            st.text(answer.note)
+        if facts is not None and facts.open_alerts:
+            with st.container(horizontal=True):
+                page_link("alerts", "Evidence", icon=":material/search:", alert=facts.open_alerts[0].alert_id)
+                if facts.remedy is not None:
+                    page_link("control", "Review this change", icon=":material/tune:", alert=facts.remedy.alert_id)
+
+
+def _envs(envs: Sequence[tuple[SliceRow, Latest | None]]) -> None:
+    rows = [
+        {
+            "environment": row.value,
+            "accuracy": latest.value if latest else None,
+            "50 steps ago": latest.before if latest else None,
+        }
+        for row, latest in envs
+    ]
+    st.dataframe(rows, hide_index=True, height="content", alt="Accuracy by environment, worst first")
+
+
+def _tiles(numbers: _Numbers, facts: RunFacts) -> None:
+    with st.container(horizontal=True, gap="small"):
+        for tile in TILES:
+            if tile.name in numbers.latest:
+                _tile(tile, numbers.latest[tile.name])
+
+
+def _tile(tile: Tile, latest: Latest) -> None:
+    change = None if latest.before is None else tile.change(latest.value, latest.before)
+    st.metric(
+        tile.label,
+        tile.show(latest.value),
+        change,
+        delta_color=tile.better,
+        border=True,
+        width=150,
+        help=f"{tile.name} at step {latest.step}; change against {BACK} steps earlier",
+    )
+
+
+def _grid(run: query.RunRow, slice_id: int, names: frozenset[str]) -> None:
+    if run.last_step is None:
+        st.caption("Waiting for the first step.")
+        st.skeleton(_SKELETON_PX)
+        return
+    drawn = available(names)
+    live_grid(run=run, slice_id=slice_id, panels=drawn, key=f"overview-{len(drawn)}")
+    note = answers.ratio_note(run.ratio_source, {})
+    if run.ratio_source in ("proximal", "infer"):
+        st.caption(f"{note}: read the clip panels with that in mind.")
+    off = missing(names)
+    if off:
+        st.caption("Off, for want of data: " + "; ".join(f"{title} (log {', '.join(fields)})" for title, fields in off))
+
+
+__all__ = ["PANELS", "render"]

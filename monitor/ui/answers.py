@@ -1,0 +1,226 @@
+"""The five answers of the Overview as data, in their order: alive, where, policy or infrastructure, held out, regimes.
+
+Pure functions of what was read; the page only draws them. A missing metric is named, so that one knows what to log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from regimescope.monitor.query import AlertRow, CommandRow, EventRow, Latest, SliceRow
+from regimescope.monitor.ui.facts import RunFacts
+from regimescope.monitor.ui.palette import Tone
+from regimescope.monitor.ui.texts import bound_label, driver_text, number, percent, plural, signature_text, span, weight
+from regimescope.monitor.ui.verdict import LINT, alert_line, state_s
+
+REGIMES = ("R1", "R2", "R3", "R4")
+CLIPS = {"R1": "R1.clip_high_frac", "R2": "R2.clip_low_frac", "R3": "R3.clip_high_frac", "R4": "R4.clip_low_frac"}
+"The side on which each regime's own bound binds, for a weight with base r."
+INFRA_SIGNATURES = ("infra_failed", "engine_mismatch")
+MISMATCH = ("mismatch_k1", "mismatch_logp_abs", "mismatch_k3")
+
+METRICS = (
+    *("infra_failed_frac", *MISMATCH, "lag_mean", "lag_p95", "lag_max", "updates"),
+    *("accuracy", "eval.accuracy"),
+    *CLIPS.values(),
+    *(f"{regime}.grad_mass" for regime in REGIMES),
+)
+"What the answers read, beside the tiles."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One line of the Overview."""
+
+    question: str
+    "In the reader's words."
+    word: str
+    "The answer in one or two words; on the badge."
+    tone: Tone
+    text: str
+    "One line of numbers and fixed words, nothing that a run or person wrote."
+    note: str = ""
+    "Second, quieter line; may hold a person's name, so it is drawn as plain text."
+
+
+def alive(facts: RunFacts) -> Answer:
+    """1: is it alive, or waiting, paused, gone? With the last good checkpoint and the last command."""
+    run, live = facts.run, facts.live
+    words: Mapping[str, tuple[str, Tone]] = {
+        "paused": ("paused", "info"),
+        "waiting_rollouts": ("waiting", "info"),
+        "evaluating": ("evaluating", "ok"),
+        "checkpointing": ("saving", "ok"),
+    }
+    word, tone = words.get(live.state or "", ("running", "ok"))
+    if live.ended:
+        word, tone = "ended", "stale"
+    elif live.stale:
+        word, tone = "silent", "stale"
+    parts = [f"last sign of life {span(live.silent_s)} ago"]
+    if live.last_step is not None and live.last_step >= 0:
+        parts.insert(0, f"step {live.last_step:,}")
+    if live.median_step_s:
+        parts.append(f"{span(live.median_step_s)} per step")
+    since = state_s(run, live)
+    if since is not None and live.state not in (None, "running") and not live.ended:
+        parts.append(f"in this state for {span(since)}")
+    notes = [last_good_checkpoint(facts.checkpoints, facts.open_alerts), last_command(facts.commands)]
+    return Answer(
+        question="Alive?", word=word, tone=tone, text=" · ".join(parts), note=" · ".join(note for note in notes if note)
+    )
+
+
+def last_good_checkpoint(checkpoints: Sequence[EventRow], active: Sequence[AlertRow]) -> str:
+    """The newest checkpoint before the earliest onset of an open warning or critical alert; without one, the newest."""
+    onsets = [alert.step_onset for alert in active if alert.severity != "info"]
+    steps = [event.step for event in checkpoints if event.step is not None]
+    if not steps:
+        return ""
+    if not onsets:
+        return f"last checkpoint: step {max(steps)}"
+    good = [step for step in steps if step < min(onsets)]
+    return f"last good checkpoint: step {max(good)}" if good else "no checkpoint before the onset"
+
+
+def last_command(commands: Sequence[CommandRow]) -> str:
+    """ "last command: set_bounds by ana, applied at step 447"."""
+    if not commands:
+        return ""
+    command = commands[0]
+    at = f" at step {command.applied_step}" if command.applied_step is not None else ""
+    by = f" by {command.by}" if command.by else ""
+    return f"last command: {command.kind}{by}, {command.status}{at}"
+
+
+def where(envs: Sequence[tuple[SliceRow, Latest | None]]) -> Answer:
+    """2: which environment? Worst first is the caller's table; this is the line above it."""
+    if not envs:
+        text = 'no env slices: everything is one part. To split it, record with slice=("env", NAME)'
+        return Answer(question="Where?", word="one part", tone="stale", text=text)
+    falling = [latest for _, latest in envs if latest and latest.before is not None and latest.value < latest.before]
+    tone: Tone = "watch" if falling else "ok"
+    text = f"accuracy fell against 50 steps ago in {len(falling)} of {len(envs)}"
+    return Answer(question="Where?", word=plural(len(envs), "part"), tone=tone, text=text)
+
+
+def worst_first(envs: Sequence[tuple[SliceRow, Latest | None]]) -> list[tuple[SliceRow, Latest | None]]:
+    """Slices by their change of accuracy, the largest loss first; those without a value last."""
+
+    def loss(row: tuple[SliceRow, Latest | None]) -> float:
+        latest = row[1]
+        if latest is None:
+            return float("inf")
+        return latest.value - latest.before if latest.before is not None else 1 + latest.value
+
+    return sorted(envs, key=loss)
+
+
+def policy_or_infrastructure(facts: RunFacts, latest: Mapping[str, Latest]) -> Answer:
+    """3: failed rollouts, engine mismatch, lag and ratio source, before any word about the policy."""
+    found = [alert for alert in facts.open_alerts if alert.signature in INFRA_SIGNATURES]
+    parts = [_value("failed rollouts", latest, "infra_failed_frac", percent)]
+    mismatch = next((name for name in MISMATCH if name in latest), None)
+    parts.append(
+        f"engine {mismatch} {number(latest[mismatch].value)}"
+        if mismatch
+        else "engine mismatch not logged (mismatch_k1)"
+    )
+    if "lag_mean" in latest:
+        lags = [
+            f"{label} {number(latest[name].value)}"
+            for label, name in (("mean", "lag_mean"), ("p95", "lag_p95"), ("max", "lag_max"))
+            if name in latest
+        ]
+        parts.append("lag " + ", ".join(lags))
+    else:
+        parts.append("lag unknown (log lag_mean)")
+    note = ratio_note(facts.run.ratio_source, latest)
+    if found:
+        word, tone = "infrastructure", "critical" if found[0].severity == "critical" else "watch"
+        return Answer(question="Policy or infrastructure?", word=word, tone=tone, text=" · ".join(parts), note=note)  # type: ignore[arg-type]
+    silent = "infra_failed_frac" not in latest and mismatch is None
+    word, tone = ("not logged", "stale") if silent else ("policy", "info") if facts.open_alerts else ("no fault", "ok")
+    return Answer(question="Policy or infrastructure?", word=word, tone=tone, text=" · ".join(parts), note=note)  # type: ignore[arg-type]
+
+
+def ratio_note(ratio_source: str | None, latest: Mapping[str, Latest]) -> str:
+    """What the importance ratio of this run means, where that limits what clip shares can tell."""
+    if ratio_source == "proximal":
+        return "ratio source proximal: clip signals inert"
+    if ratio_source == "infer":
+        return "ratio source infer: buckets noisy"
+    if ratio_source is None:
+        return "ratio source not known"
+    on_policy = (
+        "lag_max" in latest and latest["lag_max"].value == 0 and "updates" in latest and latest["updates"].value == 1
+    )
+    return "on-policy: one update at lag 0, so r = 1 and no clipping" if on_policy else f"ratio source {ratio_source}"
+
+
+def held_out(latest: Mapping[str, Latest], evaluations: int) -> Answer:
+    """4: what does the held-out evaluation say? A gap points to reward hacking."""
+    question = "Held out?"
+    if "eval.accuracy" not in latest:
+        return Answer(question=question, word="not logged", tone="stale", text="no evaluation yet (log eval.accuracy)")
+    held = latest["eval.accuracy"]
+    text = f"eval.accuracy {percent(held.value)} at step {held.step}"
+    if "accuracy" in latest:
+        gap = latest["accuracy"].value - held.value
+        sign = "+" if gap >= 0 else ""
+        text += f" · training accuracy {percent(latest['accuracy'].value)} · gap {sign}{number(100 * gap)} points"
+    fell = held.before is not None and held.value < held.before
+    return Answer(
+        question=question,
+        word=percent(held.value),
+        tone="watch" if fell else "ok",
+        text=f"{text} · {plural(evaluations, 'evaluation')}",
+    )
+
+
+def regimes(facts: RunFacts, latest: Mapping[str, Latest]) -> Answer:
+    """5: which regime drives it, and which bound to move."""
+    clips = [f"{regime} {percent(latest[name].value)}" for regime, name in CLIPS.items() if name in latest]
+    mass = [
+        f"{regime} {percent(latest[f'{regime}.grad_mass'].value)}"
+        for regime in REGIMES
+        if f"{regime}.grad_mass" in latest
+    ]
+    numbers = (
+        " · ".join([f"clipped {', '.join(clips)}"] * bool(clips) + [f"gradient mass {', '.join(mass)}"] * bool(mass))
+        or "no regime evidence: log buckets (Recorder.buckets)"
+    )
+    lint = lint_note(facts.alerts)
+    worst = facts.open_alerts[0] if facts.open_alerts else None
+    if worst is None:
+        return Answer(question="Which regime?", word="none", tone="ok", text=numbers, note=lint)
+    tone: Tone = {"critical": "critical", "warning": "watch"}.get(worst.severity, "info")  # type: ignore[assignment]
+    driver = f"{worst.driver} ({driver_text(worst.driver)})" if worst.driver else "no driver: no regime stands out"
+    note = " · ".join(part for part in (move(facts), numbers, lint) if part)
+    return Answer(
+        question="Which regime?",
+        word=worst.driver or "unclear",
+        tone=tone,
+        text=f"{alert_line(worst).split(',')[0]} · {driver}",
+        note=note,
+    )
+
+
+def move(facts: RunFacts) -> str:
+    """The bound to move, as the worst alert proposes it."""
+    if facts.remedy is None:
+        return "no bound is proposed"
+    return f"move {bound_label(facts.remedy.bound)}: {weight(facts.remedy.old)} → {weight(facts.remedy.new)}"
+
+
+def lint_note(alerts: Sequence[AlertRow]) -> str:
+    """What the bounds lint says of the bounds in force; empty when nothing."""
+    texts = [alert.text or signature_text(LINT).why for alert in alerts if alert.signature == LINT and alert.open]
+    return f"bounds lint: {'; '.join(texts)}" if texts else ""
+
+
+def _value(label: str, latest: Mapping[str, Latest], name: str, form: object) -> str:
+    if name not in latest:
+        return f"{label} not logged ({name})"
+    return f"{label} {percent(latest[name].value) if form is percent else number(latest[name].value)}"

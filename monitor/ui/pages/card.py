@@ -1,0 +1,254 @@
+"""The card of one alert: times, proposed change, evidence as ratios, chart, why, other explanations, what people say.
+
+Numbers only: no invented probability. Marks (acknowledge, snooze, false alarm, note) go to the monitor's own segment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import streamlit as st
+
+from regimescope.monitor import query
+from regimescope.monitor.errors import ControlError
+from regimescope.monitor.query import AlertRow
+from regimescope.monitor.ui.answers import last_good_checkpoint
+from regimescope.monitor.ui.context import Context
+from regimescope.monitor.ui.facts import RunFacts, proposal
+from regimescope.monitor.ui.figures import CONFIG, SEVERITY_TONE, STEPS_BEFORE_ONSET, Mark, evidence_chart
+from regimescope.monitor.ui.header import badge
+from regimescope.monitor.ui.palette import Tone
+from regimescope.monitor.ui.session import actor, page_link, theme
+from regimescope.monitor.ui.texts import (
+    REGIME_OF,
+    bound_label,
+    driver_text,
+    eps_label,
+    number,
+    plural,
+    signature_text,
+    weight,
+)
+from regimescope.monitor.ui.verdict import LINT, is_snoozed
+
+_POINTS = 600
+"Points of the evidence chart."
+_SNOOZE_STEPS = 50
+_TONES: Mapping[str, Tone] = {"critical": "critical", "watch": "watch", "info": "info"}
+
+
+def alert_card(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[Mark]) -> None:
+    """Draw the card."""
+    with st.container(border=True):
+        _head(alert, facts)
+        left, right = st.columns([3, 2], gap="large")
+        with left:
+            _evidence(ctx, facts, alert, marks)
+        with right:
+            _remedy(facts, alert)
+            _why(alert)
+        if not ctx.read_only:
+            _say(ctx, facts, alert)
+
+
+def _head(alert: AlertRow, facts: RunFacts) -> None:
+    texts = signature_text(alert.signature)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.subheader(texts.title, width="content")
+        badge(alert.severity, _TONES[SEVERITY_TONE.get(alert.severity, "info")])
+        badge(alert.state, "stale" if alert.state == "resolved" else _TONES[SEVERITY_TONE.get(alert.severity, "info")])
+        if alert.driver:
+            st.badge(f"driven by {alert.driver}", icon=":material/bolt:", color="violet")
+        if alert.inhibited_by:
+            st.badge("explained by another alert", icon=":material/visibility_off:", color="gray")
+        if alert.superseded:
+            st.badge("on a stretch that was repeated", icon=":material/history:", color="gray")
+    st.text(times(alert, facts.live.last_step))
+    if alert.text:
+        st.text(alert.text)
+    if alert.slice:
+        st.text(f"Slice: {alert.slice}")
+    said = mark_text(alert, facts.live.last_step)
+    if said:
+        st.text(said)
+
+
+def times(alert: AlertRow, last_step: int | None) -> str:
+    """ "Onset 412, detected 431, 19 steps later; open for 18 steps"."""
+    if alert.signature == LINT:
+        return f"From the configuration, at step {alert.step_detected}"
+    lag = plural(alert.step_detected - alert.step_onset, "step")
+    text = f"Onset step {alert.step_onset}, detected step {alert.step_detected}, {lag} later"
+    if alert.open and last_step is not None:
+        return f"{text}; open for {plural(max(0, last_step - alert.step_detected), 'step')}"
+    return f"{text}; last seen step {alert.step_last}"
+
+
+def mark_text(alert: AlertRow, last_step: int | None) -> str:
+    """What a person last said about it."""
+    if alert.mark is None:
+        return ""
+    by = f" by {alert.mark_actor}" if alert.mark_actor else ""
+    text = f": {alert.mark_text}" if alert.mark_text else ""
+    if alert.mark == "snooze":
+        asleep = is_snoozed(alert, last_step)
+        until = f" until step {alert.until_step}" if alert.until_step is not None else ""
+        return f"{'Snoozed' if asleep else 'Was snoozed'}{until}{by}{text}"
+    return f"{alert.mark.replace('_', ' ').capitalize()}{by}{text}"
+
+
+def _evidence(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[Mark]) -> None:
+    with st.container(horizontal=True, gap="small"):
+        for label, value, text in ratios(alert):
+            st.metric(label, value, border=True, width=190, help=text)
+    texts = signature_text(alert.signature)
+    metric = watched_metric(alert)
+    if metric:
+        first = max(0, alert.step_onset - STEPS_BEFORE_ONSET)
+        with ctx.monitor.store.cursor() as con:
+            series = query.envelope(con, facts.run.run_key, 0, metric, first, None, _POINTS)
+        unit = texts.unit if metric == texts.metric else ""
+        figure = evidence_chart(
+            series,
+            alert,
+            marks,
+            last_step=facts.live.last_step or alert.step_last,
+            theme=theme(),
+            metric=metric,
+            unit=unit,
+        )
+        words = f"{metric} around the onset at step {alert.step_onset}, detected at step {alert.step_detected}"
+        st.plotly_chart(figure, theme=None, config=dict(CONFIG), key="evidence", alt=words)
+        if series.nonfinite_count:
+            st.caption(f"{plural(series.nonfinite_count, 'point')} are not finite and have no place on the chart.")
+    with st.expander("All evidence"):
+        rows = [
+            {"what": name, "value": value if isinstance(value, str) else number_or_text(value)}
+            for name, value in alert.evidence.items()
+        ]
+        st.dataframe(rows, hide_index=True, height="content", alt="Evidence of this alert")
+
+
+def number_or_text(value: object) -> str:
+    """Any value of the evidence, as text."""
+    return number(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def watched_metric(alert: AlertRow) -> str:
+    """The metric of the chart: the one the rule names in its evidence, else that of the signature."""
+    named = alert.evidence.get("metric")
+    return named if isinstance(named, str) else signature_text(alert.signature).metric
+
+
+def ratios(alert: AlertRow) -> list[tuple[str, str, str]]:
+    """Evidence as ratios, each with label, value and explanation: at least 1 is enough to fire."""
+    found = []
+    if alert.score is not None and math.isfinite(alert.score):
+        found.append(
+            (
+                "Score / threshold",
+                f"{number(alert.score)}x",
+                "Evidence over what the rule asks for; 1 is enough to fire.",
+            )
+        )
+    effect, needed = _float(alert.evidence.get("effect")), _float(alert.evidence.get("effect_needed"))
+    if effect is not None and needed:
+        found.append(
+            (
+                "Effect / required",
+                f"{number(effect / needed)}x",
+                "Size of the change over the size that the rule asks for.",
+            )
+        )
+    value, reference = _float(alert.evidence.get("value")), _float(alert.evidence.get("reference"))
+    if value is not None and reference:
+        found.append(
+            ("Now / reference", f"{number(value / reference)}x", f"{number(value)} now, {number(reference)} before.")
+        )
+    return found
+
+
+def _float(value: object) -> float | None:
+    ok = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if ok else None  # type: ignore[arg-type]
+
+
+def _remedy(facts: RunFacts, alert: AlertRow) -> None:
+    st.markdown("**What to do**")
+    change = proposal(alert, facts.bounds)
+    bound, target = alert.remedy.get("bound"), alert.remedy.get("target")
+    if change is not None:
+        st.markdown(f"#### {bound_label(change.bound)}: {weight(change.old)} → {weight(change.new)}")
+        regime = REGIME_OF[change.bound]
+        eps = f"{eps_label(change.bound, change.old)} → {eps_label(change.bound, change.new)}"
+        st.caption(f"{regime}, {driver_text(regime)}. {eps}")
+        if facts.live.ended or facts.live.stale:
+            st.caption("The run cannot be steered now: it is silent or has ended.")
+        else:
+            page_link("control", "Review this change in Control", icon=":material/tune:", alert=alert.alert_id)
+    elif isinstance(bound, str) and isinstance(target, int | float) and facts.bounds is not None:
+        st.text(f"{bound_label(bound)} is at {weight(float(target))} already: the proposed change is in force.")
+    text = alert.remedy.get("text")
+    if isinstance(text, str) and text:
+        st.text(text)
+    with_checkpoint = last_good(facts, alert)
+    if with_checkpoint:
+        st.text(with_checkpoint)
+
+
+def last_good(facts: RunFacts, alert: AlertRow) -> str:
+    """The way back: the newest checkpoint before this onset."""
+    return last_good_checkpoint(facts.checkpoints, [alert]) if alert.severity != "info" else ""
+
+
+def _why(alert: AlertRow) -> None:
+    texts = signature_text(alert.signature)
+    if texts.why:
+        st.markdown("**Why**")
+        st.text(texts.why)
+    if texts.also:
+        st.markdown("**Also consistent with**")
+        for line in texts.also:
+            st.markdown(f"- {line}")
+
+
+def _say(ctx: Context, facts: RunFacts, alert: AlertRow) -> None:
+    """The four things a person can say about an alert."""
+    with st.container(horizontal=True, gap="small"):
+        if st.button("Acknowledge", icon=":material/done:", key=f"ack-{alert.alert_id}"):
+            _mark(ctx, facts, alert, "acknowledge")
+        with st.popover("Snooze", icon=":material/snooze:"), st.form(f"snooze-{alert.alert_id}", border=False):
+            steps = st.number_input("For how many steps", min_value=1, max_value=100_000, value=_SNOOZE_STEPS, step=10)
+            why = st.text_input("Reason")
+            st.caption("A snooze never hides a critical alert.")
+            if st.form_submit_button("Snooze"):
+                _mark(
+                    ctx, facts, alert, "snooze", why, until_step=(facts.live.last_step or alert.step_last) + int(steps)
+                )
+        with st.popover("False alarm", icon=":material/thumb_down:"), st.form(f"false-{alert.alert_id}", border=False):
+            why = st.text_input("What is it instead?")
+            if st.form_submit_button("Mark as false alarm"):
+                _mark(ctx, facts, alert, "false_alarm", why)
+        with st.popover("Note", icon=":material/edit_note:"), st.form(f"note-{alert.alert_id}", border=False):
+            text = st.text_area("Note for the next person")
+            if st.form_submit_button("Save note") and text.strip():
+                _mark(ctx, facts, alert, "note", text)
+        if alert.mark in ("acknowledge", "snooze", "false_alarm") and st.button(
+            "Reopen", icon=":material/undo:", key=f"reopen-{alert.alert_id}"
+        ):
+            _mark(ctx, facts, alert, "reopen")
+
+
+def _mark(
+    ctx: Context, facts: RunFacts, alert: AlertRow, kind: str, text: str = "", until_step: int | None = None
+) -> None:
+    try:
+        ctx.monitor.mark(
+            facts.run.run_key, kind=kind, alert_id=alert.alert_id, by=actor(), text=text.strip(), until_step=until_step
+        )
+    except ControlError as error:
+        st.error("Nothing was written.", icon=":material/error:")
+        st.text(str(error))
+        return
+    st.toast(f"{kind.replace('_', ' ').capitalize()}: written to the run's log", icon=":material/done:")
