@@ -1,7 +1,8 @@
 """Group-normalised advantages: how much better a response is than the others to the same prompt.
 
-A_i = (R_i - mean) / (std + eps) with the sample standard deviation (ddof 1) and eps 1e-6, as verl and NeMo RL have it. A group with equal rewards
-gives A = 0 everywhere and leaves the batch; nothing is resampled for it. A response without a verdict (NaN) is left out of its group.
+A_i = (R_i - mean) / (std + eps) with the sample standard deviation (ddof 1) and eps 1e-6, as verl and NeMo RL have it.
+A group with equal rewards gives A = 0 everywhere and leaves the batch; nothing is resampled for it. A response without
+a verdict (NaN) is left out of its group.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The control boundary: between two steps the trainer looks for commands, checks them against its own limits, applies them and acks.
+"""The control boundary: between two steps the trainer looks for commands, checks them against its own limits, applies
+them and acks.
 
-`control_state.json` is written before a change of bounds is applied and acked, so acked bounds survive a crash. While paused the folder is polled
-every 0.5 s and the recorder's heartbeat says `paused`. The bounds in force live here.
+`control_state.json` is written before a change of bounds is applied and acked, so acked bounds survive a crash. While
+paused the folder is polled every 0.5 s and the recorder's heartbeat says `paused`. The bounds in force live here.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class ControlBoundary:
         interrupted: threading.Event,
         checkpoint: Callable[[], Path | None],
     ) -> None:
-        """`interrupted`: set by a signal, ends a pause. `checkpoint`: saves the last finished step for good; None = there is none yet."""
+        """`interrupted`: set by a signal, ends a pause. `checkpoint`: saves the last finished step for good; None =
+        there is none yet."""
         self.bounds = bounds
         self.revision = revision
         self._folder = folder

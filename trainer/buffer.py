@@ -1,7 +1,8 @@
-"""Rollouts that wait to be trained on: the usable responses of a step with their frozen log-probabilities, and the queue that makes them stale.
+"""Rollouts that wait to be trained on: the usable responses of a step with their frozen log-probabilities, and the
+queue that makes them stale.
 
-`old` is evaluated by the trainer with the weights that generated the response and stays as it is, however many weight versions later the response is
-trained on; the lag is the difference of the versions.
+`old` is evaluated by the trainer with the weights that generated the response and stays as it is, however many weight
+versions later the response is trained on; the lag is the difference of the versions.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Experience:
 
 
 class StaleQueue:
-    """First in, first out, `stale` steps later: `push` gives back what is trained on now, or None while the queue fills."""
+    """First in, first out, `stale` steps later: `push` gives back what is trained on now, or None while the queue
+    fills."""
 
     def __init__(self, stale: int, waiting: Sequence[Experience] = ()) -> None:
         self.stale = stale
@@ -67,6 +69,7 @@ class StaleQueue:
 
 
 def update_batches(count: int, size: int, passes: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Indices of the responses of each update: every response once per pass, in a fresh order, the last batch of a pass possibly smaller."""
+    """Indices of the responses of each update: every response once per pass, in a fresh order, the last batch of a pass
+    possibly smaller."""
     for _ in range(passes):
-        yield from torch.randperm(count, generator=generator).split(size)
+        yield from torch.split(torch.randperm(count, generator=generator), size)

@@ -1,7 +1,9 @@
-"""Checkpoints: `run_dir/checkpoints/step-NNNNNNNN/`, a model folder that any tool loads, with what the trainer needs to go on exactly.
+"""Checkpoints: `run_dir/checkpoints/step-NNNNNNNN/`, a model folder that any tool loads, with what the trainer needs to
+go on exactly.
 
-Written to `.partial` and renamed, so a folder without that ending is complete. The newest few are kept, and those that somebody asked for. A
-checkpoint holds weights, tokenizer, optimiser, random states, waiting rollouts, bounds and revision of the last finished step.
+Written to `.partial` and renamed, so a folder without that ending is complete. The newest few are kept, and those that
+somebody asked for. A checkpoint holds weights, tokenizer, optimiser, random states, waiting rollouts, bounds and
+revision of the last finished step.
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ class CheckpointFolder:
                 (folder / KEEP).touch()
             self._prune()
         except OSError as error:
-            raise CheckpointError(f"cannot write {folder}: {error.strerror}; free some space or choose another --run-dir") from None
+            raise CheckpointError(
+                f"cannot write {folder}: {error.strerror}; free some space or choose another --run-dir"
+            ) from None
         return folder
 
     def latest(self) -> Path | None:
@@ -80,7 +84,9 @@ class CheckpointFolder:
             "format": FORMAT,
             "step": meta.step,
             "revision": meta.revision,
-            "bounds": {sign: [str(x) for x in pair] for sign, pair in meta.bounds.to_wire().items()},  # strings: JSON has no infinity
+            "bounds": {
+                sign: [str(x) for x in pair] for sign, pair in meta.bounds.to_wire().items()
+            },  # strings: JSON has no infinity
             "weight_version": meta.weight_version,
         }
         (partial / META).write_text(json.dumps(wire))
@@ -109,5 +115,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         )
         state = torch.load(folder / STATE, weights_only=True)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, BoundsError, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"{folder} cannot be read ({error}): delete this folder to resume from the one before it") from None
+        raise CheckpointError(
+            f"{folder} cannot be read ({error}): delete this folder to resume from the one before it"
+        ) from None
     return Checkpoint(folder=folder, meta=meta, state=state)

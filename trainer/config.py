@@ -1,12 +1,13 @@
 """The configuration of a training run: typed sections, one TOML file, strict. docs/trainer.md explains every key.
 
-Layers, later ones win: defaults, preset (bounds), scenario (recipe), CONFIG.toml, `--set key=value`. An unknown key or a value of the wrong type is a
-ConfigError that names the file, the key and the nearest key there is.
+Layers, later ones win: defaults, preset (bounds), scenario (recipe), CONFIG.toml, `--set key=value`. An unknown key or
+a value of the wrong type is a ConfigError that names the file, the key and the nearest key there is.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ Pair = tuple[float, float]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSection:
     path: str = "warm:A"
-    "What the policy begins with: warm:A or warm:B of the package, or a folder with a causal language model and its tokenizer."
+    "What the policy begins with: warm:A, warm:B, or a folder with a causal language model and its tokenizer."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +138,8 @@ class TrainConfig:
         """What commands may set."""
         own = self.limits
         return Limits(
-            pos=SignLimits(w_min=own.pos_w_min, w_max=own.pos_w_max), neg=SignLimits(w_min=own.neg_w_min, w_max=own.neg_w_max)
+            pos=SignLimits(w_min=own.pos_w_min, w_max=own.pos_w_max),
+            neg=SignLimits(w_min=own.neg_w_min, w_max=own.neg_w_max),
         )
 
     def task_spec(self) -> TaskSpec:
@@ -154,7 +156,11 @@ class TrainConfig:
 
 
 def load_config(
-    path: str | Path | None = None, *, preset: str | None = None, scenario: str | None = None, settings: Sequence[str] = ()
+    path: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    scenario: str | None = None,
+    settings: Sequence[str] = (),
 ) -> TrainConfig:
     """The configuration from its layers. `settings`: strings `key=value`. Raises ConfigError."""
     layers: list[tuple[Mapping[str, Any], str]] = []
@@ -173,7 +179,8 @@ def load_config(
 
 
 def build(values: Mapping[str, Any], source: str) -> TrainConfig:
-    """A TrainConfig from nested values over the defaults. Raises ConfigError that names `source`, the key, and the nearest valid one."""
+    """A TrainConfig from nested values over the defaults. Raises ConfigError that names `source`, the key, and the
+    nearest valid one."""
     config = _section(TrainConfig, values, source, "")
     assert isinstance(config, TrainConfig)
     return config
@@ -210,7 +217,9 @@ def preset_names() -> list[str]:
 
 
 def scenario_names() -> list[str]:
-    return sorted(p.name.removesuffix(".toml") for p in (_package_files() / "scenarios").iterdir() if p.name.endswith(".toml"))
+    return sorted(
+        p.name.removesuffix(".toml") for p in (_package_files() / "scenarios").iterdir() if p.name.endswith(".toml")
+    )
 
 
 def read_preset(name: str) -> dict[str, Any]:
@@ -257,15 +266,19 @@ def checked(config: TrainConfig, source: str) -> TrainConfig:
         "checkpoint.every": config.checkpoint.every,
     }
     for key, value in positive.items():
-        if not value > 0:
-            raise ConfigError(f"{source}: {key} = {value}: must be greater than 0")
+        if not (value > 0 and math.isfinite(value)):
+            raise ConfigError(f"{source}: {key} = {value}: must be finite and greater than 0")
     for key, value in at_least_zero.items():
-        if not value >= 0:
-            raise ConfigError(f"{source}: {key} = {value}: must be 0 or greater")
+        if not (value >= 0 and math.isfinite(value)):
+            raise ConfigError(f"{source}: {key} = {value}: must be finite and 0 or greater")
     if rollout.group < 2:
-        raise ConfigError(f"{source}: rollout.group = {rollout.group}: an advantage needs at least 2 responses per prompt")
+        raise ConfigError(
+            f"{source}: rollout.group = {rollout.group}: an advantage needs at least 2 responses per prompt"
+        )
     if update.max_dead_steps is not None and update.max_dead_steps < 1:
-        raise ConfigError(f"{source}: update.max_dead_steps = {update.max_dead_steps}: must be 1 or greater; leave it out to go on for ever")
+        raise ConfigError(
+            f"{source}: update.max_dead_steps = {update.max_dead_steps}: must be 1 or greater; without it a run goes on"
+        )
     return config
 
 
@@ -279,8 +292,9 @@ def _section(kind: type[Any], values: Mapping[str, Any], source: str, prefix: st
             raise ConfigError(f"{source}: unknown key {dotted!r}: {_nearest(dotted, known_keys())}")
         if dataclasses.is_dataclass(hints[key]):
             if not isinstance(value, Mapping):
-                raise ConfigError(f"{source}: {dotted} = {value!r}: is a section; set one of {', '.join(_walk(hints[key], dotted + '.'))}")  # type: ignore[arg-type]
-            given[key] = _section(hints[key], value, source, dotted + ".")  # type: ignore[arg-type]
+                keys = ", ".join(_walk(hints[key], dotted + "."))
+                raise ConfigError(f"{source}: {dotted} = {value!r}: is a section; set one of {keys}")
+            given[key] = _section(hints[key], value, source, dotted + ".")
         else:
             given[key] = _value(hints[key], value, source, dotted)
     return kind(**given)
@@ -324,7 +338,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; give the path of a TOML file, or use --scenario or --preset") from None
+        raise ConfigError(
+            f"{path}: no such file; give the path of a TOML file, or use --scenario or --preset"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); give the path of a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

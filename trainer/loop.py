@@ -1,9 +1,11 @@
-"""The training loop. `Trainer.run()` goes from step to step; `Trainer._step` reads from top to bottom and is all there is to one.
+"""The training loop. `Trainer.run()` goes from step to step; `Trainer._step` reads from top to bottom and is all there
+is to one.
 
-    boundary -> rollouts -> old, frozen -> verdicts, advantages -> stale queue -> passes x updates -> statistics -> record -> step line -> checkpoint
+    boundary -> rollouts -> old, frozen -> verdicts, advantages -> stale queue -> passes x updates -> statistics ->
+    record -> step line -> checkpoint
 
-A non-finite loss or gradient is recorded, its update is left out, and the run goes on: the numbers are the signal. A step without a usable group makes
-no update and is recorded as `dead_step`.
+A non-finite loss or gradient is recorded, its update is left out, and the run goes on: the numbers are the signal. A
+step without a usable group makes no update and is recorded as `dead_step`.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ class Trainer:
         weight_version: int = 0,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        """`state`: that of a checkpoint whose weights `policy` has; then the run goes on exactly. `interrupted`: set by a signal."""
+        """`state`: that of a checkpoint whose weights `policy` has; then the run goes on exactly. `interrupted`: set by
+        a signal."""
         self.config = config
         self.policy = policy
         self.first_step = first_step
@@ -105,9 +108,10 @@ class Trainer:
         if state is not None:
             self._restore(state)
 
-    # ------------------------------------------------------------------------------------------------------------ the loop
+    # ---------------------------------------------------------------------------------------------------- the loop
     def run(self, boundary: ControlBoundary) -> Iterator[StepReport]:
-        """Train up to `config.steps`, one report per step. Ends early when the boundary says so, or after `max_dead_steps`."""
+        """Train up to `config.steps`, one report per step. Ends early when the boundary says so, or after
+        `max_dead_steps`."""
         limit = self.config.update.max_dead_steps
         for step in range(self.first_step, self.config.steps):
             if not boundary.visit(step):
@@ -121,8 +125,12 @@ class Trainer:
         rule, revision = WeightRule.capped(boundary.bounds), boundary.revision
 
         with clock("rollout"):
-            judged = sample(self.policy, self._engine, self._verifier, self._problems.take(config.rollout.prompts), self._spec(step))
-            old, entropy_sum = evaluate_old(self.policy, judged, config.rollout.temperature)  # now: before anything is updated
+            judged = sample(
+                self.policy, self._engine, self._verifier, self._problems.take(config.rollout.prompts), self._spec(step)
+            )
+            old, entropy_sum = evaluate_old(
+                self.policy, judged, config.rollout.temperature
+            )  # now: before anything is updated
 
         groups = group_advantages(judged.rewards)
         experience = self._queue.push(usable_experience(judged, groups, old))
@@ -144,7 +152,10 @@ class Trainer:
             if self.dead_steps:
                 self._recorder.event("dead_step", {"in_a_row": self.dead_steps}, step=step)
 
-        metrics |= {"lr": config.update.lr, "updates": float(len(totals.grad_norms) - totals.skipped if totals is not None else 0)}
+        metrics |= {
+            "lr": config.update.lr,
+            "updates": float(len(totals.grad_norms) - totals.skipped if totals is not None else 0),
+        }
         metrics |= {f"{part}_seconds": clock.seconds.get(part, 0.0) for part in ("rollout", "update", "stats")}
         metrics["record_seconds"] = clock.seconds.get("record", 0.0) + self._record_seconds
         metrics["step_seconds"] = max(time.perf_counter() - start, config.pace)
@@ -158,11 +169,15 @@ class Trainer:
         self._interrupted.wait(max(0.0, start + config.pace - time.perf_counter()))
         return StepReport(step=step, metrics=metrics)
 
-    # ---------------------------------------------------------------------------------------------------------- the updates
-    def _train_on(self, experience: Experience, step: int, rule: WeightRule, revision: int, clock: Stopwatch) -> UpdateTotals:
+    # ------------------------------------------------------------------------------------------------- the updates
+    def _train_on(
+        self, experience: Experience, step: int, rule: WeightRule, revision: int, clock: Stopwatch
+    ) -> UpdateTotals:
         """All passes over one batch of rollouts."""
         own = self.config.update
-        totals = UpdateTotals(lag=self._weight_version - experience.weight_version, tokens=sum(map(len, experience.responses)))
+        totals = UpdateTotals(
+            lag=self._weight_version - experience.weight_version, tokens=sum(map(len, experience.responses))
+        )
         sums = torch.zeros(0)
         for update, rows in enumerate(update_batches(len(experience), own.batch, own.passes, self._order)):
             with clock("update"):
@@ -170,7 +185,9 @@ class Trainer:
             with clock("stats"):
                 scalars = torch.stack([loss, norm, terms.ratio.max()]).double()
                 update_sums = token_sums(terms, entropy) if self.config.record.statistics else torch.zeros(0)
-                host = torch.cat([scalars, update_sums[:BUCKET_SIZE]]).tolist()  # the one copy from the device of this update
+                host = torch.cat(
+                    [scalars, update_sums[:BUCKET_SIZE]]
+                ).tolist()  # the one copy from the device of this update
                 sums = update_sums if len(sums) == 0 else sums + update_sums
             finite = all(x - x == 0.0 for x in host[:2])
             with clock("update"):
@@ -188,7 +205,9 @@ class Trainer:
             with clock("stats"):
                 totals.stats = unpack(sums.tolist())
         if totals.skipped:
-            self._recorder.event("skipped_updates", {"updates": totals.skipped, "reason": "loss or gradient not finite"}, step=step)
+            self._recorder.event(
+                "skipped_updates", {"updates": totals.skipped, "reason": "loss or gradient not finite"}, step=step
+            )
         self._weight_version += 1
         self._engine.sync(self.policy.model.named_parameters(), self._weight_version)
         return totals
@@ -196,7 +215,8 @@ class Trainer:
     def _gradient(
         self, experience: Experience, rows: list[int], rule: WeightRule
     ) -> tuple[TokenTerms, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """(terms [N], entropy [N], loss, gradient norm before clipping) of one update; the clipped gradient is left on the parameters."""
+        """(terms [N], entropy [N], loss, gradient norm before clipping) of one update; the clipped gradient is left on
+        the parameters."""
         prompts = [experience.prompts[i] for i in rows]
         sequences = [[*prompt, *experience.responses[i]] for i, prompt in zip(rows, prompts, strict=True)]
         out = token_logps(self.policy, sequences, list(map(len, prompts)), temperature=self.config.rollout.temperature)
@@ -207,7 +227,7 @@ class Trainer:
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.config.update.clip_grad)
         return result.terms, out.entropy[out.valid], result.loss.detach(), norm
 
-    # ----------------------------------------------------------------------------------------------------------- the others
+    # -------------------------------------------------------------------------------------------------- the others
     def _spec(self, step: int) -> SamplingSpec:
         own = self.config.rollout
         seed = self.config.seed * SEED_STRIDE + step
@@ -231,7 +251,10 @@ class Trainer:
         if self._finished_step < 0:
             return None
         meta = CheckpointMeta(
-            step=self._finished_step, revision=boundary.revision, bounds=boundary.bounds, weight_version=self._weight_version
+            step=self._finished_step,
+            revision=boundary.revision,
+            bounds=boundary.bounds,
+            weight_version=self._weight_version,
         )
         self._recorder.state("checkpointing", step=meta.step)
         folder = self._checkpoints.save(self.policy, meta, self._state(), asked_for=asked_for)
@@ -241,7 +264,8 @@ class Trainer:
         return folder
 
     def _state(self) -> dict[str, Any]:
-        """Everything besides the weights that the next step depends on. The engine has no state: each call is seeded."""
+        """Everything besides the weights that the next step depends on. The engine has no state: each call is
+        seeded."""
         return {
             "optimizer": self._optimizer.state_dict(),
             "problems": self._problems.state(),

@@ -1,7 +1,9 @@
-"""The policy loss: -sg(w) A logp as a token mean, where w is made from the importance ratio by a WeightRule (CISPO, DISPO, and rules that drop).
+"""The policy loss: -sg(w) A logp as a token mean, where w is made from the importance ratio by a WeightRule (CISPO,
+DISPO, and rules that drop).
 
-`policy_loss` returns the loss and, for every token that it used, the terms that it was made of; `statistics.token_sums` turns those into TokenStats.
-Nothing is measured here, so the loss is the same with and without recording. Not here: sequence ratios (base `s`) and other aggregations.
+`policy_loss` returns the loss and, for every token that it used, the terms that it was made of; `statistics.token_sums`
+turns those into TokenStats. Nothing is measured here, so the loss is the same with and without recording. Not here:
+sequence ratios (base `s`) and other aggregations.
 """
 
 from __future__ import annotations
@@ -48,9 +50,10 @@ class PolicyLoss:
 def policy_loss(logp_new: Tensor, logp_old: Tensor, advantages: Tensor, mask: Tensor, rule: WeightRule) -> PolicyLoss:
     """Weighted policy-gradient loss over the tokens of `mask`, minimised: mean of -sg(w) A logp_new.
 
-    J of arXiv 2506.13585 eq. 4 (CISPO) and of arXiv 2602.00983 (DISPO: a pair of bounds per sign); with `drop_*` its gradient is that of PPO's
-    clipped objective (GRPO, DAPO). Shapes: `logp_new`, `logp_old` and the boolean `mask` [batch, token]; `advantages` [batch] or [batch, token];
-    `logp_old` is that of the weights that generated the tokens. Raises ConfigError for base `s`.
+    J of arXiv 2506.13585 eq. 4 (CISPO) and of arXiv 2602.00983 (DISPO: a pair of bounds per sign); with `drop_*` its
+    gradient is that of PPO's clipped objective (GRPO, DAPO). Shapes: `logp_new`, `logp_old` and the boolean `mask`
+    [batch, token]; `advantages` [batch] or [batch, token]; `logp_old` is that of the weights that generated the tokens.
+    Raises ConfigError for base `s`.
     """
     if advantages.dim() < logp_new.dim():
         advantages = advantages.unsqueeze(-1)
@@ -75,7 +78,8 @@ def policy_loss(logp_new: Tensor, logp_old: Tensor, advantages: Tensor, mask: Te
 
 
 def effective_weight(ratio: Tensor, advantage: Tensor, rule: WeightRule) -> tuple[Tensor, Tensor, Tensor]:
-    """(w, clip_high, clip_low) per token, all of the shape of `ratio`; the side is the sign of A, and A = 0 takes the rule of A > 0."""
+    """(w, clip_high, clip_low) per token, all of the shape of `ratio`; the side is the sign of A, and A = 0 takes the
+    rule of A > 0."""
     negative = advantage < 0
     pos, neg = _side(ratio, rule.pos), _side(ratio, rule.neg)
     weight, clip_high, clip_low = (torch.where(negative, n, p) for p, n in zip(pos, neg, strict=True))
@@ -84,8 +88,10 @@ def effective_weight(ratio: Tensor, advantage: Tensor, rule: WeightRule) -> tupl
 
 def _side(ratio: Tensor, rule: SignRule) -> tuple[Tensor, Tensor, Tensor]:
     if rule.base == "s":
-        raise ConfigError("weight rule with base 's' (ratio of the whole sequence): this trainer has token ratios only; use r, 1/r or 1")
-    base = {"r": lambda: ratio, "1/r": ratio.reciprocal, "1": lambda: torch.ones_like(ratio)}[rule.base]()
+        raise ConfigError(
+            "weight rule with base 's' (ratio of the whole sequence): this trainer has token ratios; use r, 1/r or 1"
+        )
+    base = {"r": lambda: ratio, "1/r": lambda: 1.0 / ratio, "1": lambda: torch.ones_like(ratio)}[rule.base]()
     weight = base
     clip_high = clip_low = torch.zeros_like(ratio, dtype=torch.bool)
     if rule.cap_high is not None:

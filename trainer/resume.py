@@ -1,7 +1,8 @@
-"""Where a run starts: at step 0 under the bounds of its configuration, or after its newest checkpoint under the bounds that were acked last.
+"""Where a run starts: at step 0 under the bounds of its configuration, or after its newest checkpoint under the bounds
+that were acked last.
 
-A resume takes the higher revision of `control_state.json` and the checkpoint. Bounds on the command line override both, as a new revision that is
-written to `control_state.json` at once.
+A resume takes the higher revision of `control_state.json` and the checkpoint. Bounds on the command line override both,
+as a new revision that is written to `control_state.json` at once.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def fresh_start(config: TrainConfig) -> StartPoint:
 
 
 def resumed_start(run_dir: Path, given: TrainConfig | None, settings: Sequence[str]) -> StartPoint:
-    """Raises ConfigError, CheckpointError, ControlError. `given`: configuration named on the command line, which must agree with the stored one."""
+    """Raises ConfigError, CheckpointError, ControlError. `given`: configuration named on the command line, which must
+    agree with the stored one."""
     if not has_run(run_dir):
         raise ConfigError(f"--resume: {run_dir} holds no run; leave --resume out to start one")
     config = override(_stored_config(run_dir, given), settings)
@@ -144,4 +146,3 @@ def _check_limits(config: TrainConfig, bounds: Bounds) -> None:
     problems = config.accepted_limits().problems(bounds)
     if problems:
         raise ConfigError(f"bounds at start: {'; '.join(problems)}; change [bounds], or widen [limits]")
-

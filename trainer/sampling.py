@@ -1,4 +1,5 @@
-"""One step's rollouts: problems asked, responses sampled and judged, and `old`, the trainer's own log-probabilities of the weights that sampled them.
+"""One step's rollouts: problems asked, responses sampled and judged, and `old`, the trainer's own log-probabilities of
+the weights that sampled them.
 
 `sample(...)` is what both the training step and the held-out evaluation call.
 """
@@ -35,7 +36,9 @@ class Judged:
     "Version of the weights that generated them."
 
 
-def sample(policy: Policy, engine: RolloutEngine, verifier: Verifier, problems: Sequence[Problem], spec: SamplingSpec) -> Judged:
+def sample(
+    policy: Policy, engine: RolloutEngine, verifier: Verifier, problems: Sequence[Problem], spec: SamplingSpec
+) -> Judged:
     """Ask the engine for `spec.n` responses to each problem and judge every one. Raises EngineError, PolicyError."""
     prompts = [policy.encode(problem.text) for problem in problems]
     rollouts = engine.generate(prompts, spec)
@@ -55,10 +58,15 @@ def sample(policy: Policy, engine: RolloutEngine, verifier: Verifier, problems: 
 
 
 def evaluate_old(policy: Policy, judged: Judged, temperature: float) -> tuple[list[Tensor], float]:
-    """(`old` of each response [length], summed entropy of all tokens in nats), with the weights as they are now: call it before any update."""
-    sequences = [[*prompt, *response.token_ids] for prompt, response in zip(judged.prompts, judged.responses, strict=True)]
+    """(`old` of each response [length], summed entropy of all tokens in nats), with the weights as they are now: call
+    it before any update."""
+    sequences = [
+        [*prompt, *response.token_ids] for prompt, response in zip(judged.prompts, judged.responses, strict=True)
+    ]
     starts = [len(prompt) for prompt in judged.prompts]
-    order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))  # rows of similar length share a forward pass
+    order = sorted(
+        range(len(sequences)), key=lambda i: len(sequences[i])
+    )  # rows of similar length share a forward pass
     old: list[Tensor] = [torch.empty(0)] * len(sequences)
     entropy = 0.0
     with torch.no_grad():
@@ -67,6 +75,6 @@ def evaluate_old(policy: Policy, judged: Judged, temperature: float) -> tuple[li
             out = token_logps(policy, [sequences[i] for i in rows], [starts[i] for i in rows], temperature=temperature)
             entropy += out.entropy[out.valid].double().sum().item()
             lengths = out.valid.sum(1).tolist()
-            for i, piece in zip(rows, out.logp[out.valid].split(lengths), strict=True):
+            for i, piece in zip(rows, torch.split(out.logp[out.valid], lengths), strict=True):
                 old[i] = piece
     return old, entropy

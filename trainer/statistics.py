@@ -1,9 +1,11 @@
-"""TokenStats from tensors: the seven buckets and the histogram of log r of one gradient update, without a Python loop over tokens.
+"""TokenStats from tensors: the seven buckets and the histogram of log r of one gradient update, without a Python loop
+over tokens.
 
-    sums = token_sums(loss.terms, entropy)       # one float64 vector on the device; vectors of updates, micro-batches and ranks just add
-    stats = unpack(sums.tolist())                # one copy to the host
+    sums = token_sums(loss.terms, entropy)       # one float64 vector on the device; vectors of updates, micro-batches
+    and ranks just add stats = unpack(sums.tolist())                # one copy to the host
 
-Measured after every mask that the loss applies. Layout of the vector: buckets x COLUMNS, then sign x bins x HIST_COLUMNS.
+Measured after every mask that the loss applies. Layout of the vector: buckets x COLUMNS, then sign x bins x
+HIST_COLUMNS.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def token_stats(terms: TokenTerms, entropy: Tensor, *, eq_tol: float = EQ_TOL) -
 
 
 def token_sums(terms: TokenTerms, entropy: Tensor, *, eq_tol: float = EQ_TOL, histogram: bool = True) -> Tensor:
-    """All sums and counts of one update as one float64 vector on the device of `terms`; [BUCKET_SIZE] without `histogram`."""
+    """All sums and counts of one update as one float64 vector on the device of `terms`; [BUCKET_SIZE] without
+    `histogram`."""
     bucket = bucket_index(terms.log_ratio, terms.advantage, eq_tol=eq_tol)
     ratio, weight, advantage = terms.ratio.double(), terms.weight.double(), terms.advantage.double()
     log_ratio = terms.log_ratio.double()
@@ -71,7 +74,9 @@ def token_sums(terms: TokenTerms, entropy: Tensor, *, eq_tol: float = EQ_TOL, hi
     if not histogram:
         return sums
     regime = bucket < 4  # r = 1 and A = 0 are buckets, not bins
-    place = torch.bucketize(terms.log_ratio, _edges(ratio.device, terms.log_ratio.dtype), right=True) + BINS * (bucket >= 2)
+    place = torch.bucketize(terms.log_ratio, _edges(ratio.device, terms.log_ratio.dtype), right=True) + BINS * (
+        bucket >= 2
+    )
     rows = torch.stack([torch.ones_like(ratio), ratio, magnitude, ratio * magnitude], dim=1)
     return torch.cat([sums, _sum_by(place[regime], rows[regime], 2 * BINS).flatten()])
 
@@ -85,22 +90,36 @@ def bucket_index(log_ratio: Tensor, advantage: Tensor, *, eq_tol: float = EQ_TOL
 
 
 def unpack(sums: Sequence[float]) -> TokenStats:
-    """TokenStats from a vector of `token_sums` on the host; without its histogram part when only the first BUCKET_SIZE are given."""
+    """TokenStats from a vector of `token_sums` on the host; without its histogram part when only the first BUCKET_SIZE
+    are given."""
     width = len(COLUMNS)
-    by_name = {name: tuple(sums[j:BUCKET_SIZE:width]) for j, name in enumerate(COLUMNS)}
-    counts = {name: tuple(int(x) for x in by_name[name]) for name in COUNTS}
-    hist: dict[str, RatioHist] = {}
-    if len(sums) > BUCKET_SIZE:
-        half = BINS * len(HIST_COLUMNS)
-        hist = {
-            name: _unpack_hist(sums[start : start + half]) for name, start in (("hist_pos", BUCKET_SIZE), ("hist_neg", BUCKET_SIZE + half))
-        }
-    return TokenStats(**counts, **{name: by_name[name] for name in SUMS}, **hist)
+    column = {name: tuple(sums[j:BUCKET_SIZE:width]) for j, name in enumerate(COLUMNS)}
+    count = {name: tuple(int(x) for x in column[name]) for name in COUNTS}
+    half = BINS * len(HIST_COLUMNS)
+    pos, neg = sums[BUCKET_SIZE : BUCKET_SIZE + half], sums[BUCKET_SIZE + half :]
+    return TokenStats(
+        tokens=count["tokens"],
+        clip_high=count["clip_high"],
+        clip_low=count["clip_low"],
+        clamped=count["clamped"],
+        ratio_sum=column["ratio_sum"],
+        weight_sum=column["weight_sum"],
+        abs_adv_weight_sum=column["abs_adv_weight_sum"],
+        signed_adv_weight_sum=column["signed_adv_weight_sum"],
+        entropy_sum=column["entropy_sum"],
+        logp_sum=column["logp_sum"],
+        log_ratio_sum=column["log_ratio_sum"],
+        log_ratio_sq_sum=column["log_ratio_sq_sum"],
+        hist_pos=_unpack_hist(pos) if pos else None,
+        hist_neg=_unpack_hist(neg) if neg else None,
+    )
 
 
 def _unpack_hist(sums: Sequence[float]) -> RatioHist:
     counts, ratio, magnitude, both = (tuple(sums[j :: len(HIST_COLUMNS)]) for j in range(len(HIST_COLUMNS)))
-    return RatioHist(counts=tuple(int(x) for x in counts), ratio_sum=ratio, abs_adv_sum=magnitude, abs_adv_ratio_sum=both)
+    return RatioHist(
+        counts=tuple(int(x) for x in counts), ratio_sum=ratio, abs_adv_sum=magnitude, abs_adv_ratio_sum=both
+    )
 
 
 def _sum_by(index: Tensor, rows: Tensor, size: int) -> Tensor:

@@ -1,7 +1,9 @@
-"""The numbers of a step under their canonical names (docs/metrics.md), as (mean, weight) where items stand behind a mean.
+"""The numbers of a step under their canonical names (docs/metrics.md), as (mean, weight) where items stand behind a
+mean.
 
-Reward, accuracy, length, repetition and the shares of groups are over ALL responses that were generated in this step, before groups with equal rewards
-are dropped; ratio, KL and gradient are over what was trained on, which is older when rollouts are stale. What was not measured is left out, never 0.
+Reward, accuracy, length, repetition and the shares of groups are over ALL responses that were generated in this step,
+before groups with equal rewards are dropped; ratio, KL and gradient are over what was trained on, which is older when
+rollouts are stale. What was not measured is left out, never 0.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ def rollout_metrics(judged: Judged, groups: GroupAdvantages, entropy_sum: float)
 
 
 def update_metrics(totals: UpdateTotals) -> dict[str, Metric]:
-    """Metrics of the gradient updates; one version of the weights generated a batch, so every token has the same lag."""
+    """Metrics of the gradient updates; one version of the weights generated a batch, so every token has the same
+    lag."""
     metrics: dict[str, Metric] = {
         "lag_mean": (float(totals.lag), float(totals.tokens)),
         "lag_p95": float(totals.lag),
@@ -77,7 +80,7 @@ def length_counts(responses: Sequence[Response]) -> list[int]:
     """Histogram of response lengths over the edge set `len1`."""
     lengths = [len(response.token_ids) for response in responses]
     places = np.searchsorted(LENGTH_EDGES, lengths, side="right")
-    return np.bincount(places, minlength=len(LENGTH_EDGES) + 1).tolist()
+    return [int(n) for n in np.bincount(places, minlength=len(LENGTH_EDGES) + 1)]
 
 
 def _share(flags: Tensor) -> float:

@@ -1,9 +1,11 @@
-"""`regimescope train`: the reference RLVR trainer on the command line. docs/trainer.md has the configuration, scenarios, resume and pace.
+"""`regimescope train`: the reference RLVR trainer on the command line. docs/trainer.md has the configuration,
+scenarios, resume and pace.
 
     regimescope train --scenario length-collapse --pace 3
     regimescope train --run-dir runs/mine --resume
 
-Exit codes: 0 finished or stopped by command, 2 a user's mistake, 130 Ctrl-C, 143 SIGTERM. Ctrl-C ends cleanly after the step; twice, at once.
+Exit codes: 0 finished or stopped by command, 2 a user's mistake, 130 Ctrl-C, 143 SIGTERM. Ctrl-C ends cleanly after the
+step; twice, at once.
 """
 
 from __future__ import annotations
@@ -63,18 +65,31 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="regimescope train",
-        description="Reference RLVR trainer: DISPO or CISPO on chain arithmetic, recorded for the monitor and steered by it.",
-        epilog="Without arguments: DISPO on the tiny policy, 60 steps of about a second. All keys are in docs/trainer.md.",
+        description="Reference RLVR trainer: DISPO or CISPO on chain arithmetic, recorded and steered by the monitor.",
+        epilog="Without arguments: DISPO on the tiny policy, 60 steps of about a second. docs/trainer.md has all keys.",
     )
     parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="configuration file")
     parser.add_argument("--preset", metavar="|".join(preset_names()), help="published bounds of an objective")
-    parser.add_argument("--scenario", metavar="|".join(scenario_names()), help="recipe of a run that goes well, or fails on purpose")
-    parser.add_argument("--run-dir", type=Path, metavar="D", help="folder of the run (default: a new one below $REGIMESCOPE_ROOT, else ./runs)")
+    parser.add_argument(
+        "--scenario", metavar="|".join(scenario_names()), help="recipe of a run that goes well, or fails on purpose"
+    )
+    parser.add_argument(
+        "--run-dir",
+        type=Path,
+        metavar="D",
+        help="folder of the run (default: a new one below $REGIMESCOPE_ROOT, else ./runs)",
+    )
     parser.add_argument("--steps", type=int, metavar="N", help="steps in all")
     parser.add_argument("--seed", type=int, metavar="S", help="seed of problems, samples and batches")
     parser.add_argument("--pace", type=float, metavar="S", help="at least S seconds per step, to watch and to act")
-    parser.add_argument("--set", action="append", default=[], metavar="key=value", help="one key of the configuration; may be repeated")
-    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of --run-dir, under the bounds acked last")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="key=value", help="one key of the configuration; may be repeated"
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the newest checkpoint of --run-dir, under the bounds acked last",
+    )
     return parser
 
 
@@ -105,7 +120,9 @@ def _only_trainer(run_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ConfigError(f"another trainer is running in {run_dir}: wait for its end, or choose another --run-dir") from None
+            raise ConfigError(
+                f"another trainer is running in {run_dir}: wait for its end, or choose another --run-dir"
+            ) from None
         yield
 
 
@@ -167,7 +184,9 @@ def _follow(trainer: Trainer, boundary: ControlBoundary, signals: _Signals) -> i
     config, last = trainer.config, trainer.first_step - 1
     every = max(1, config.steps // PLAIN_LINES)
     terminal = sys.stderr.isatty()
-    with tqdm(total=config.steps, initial=trainer.first_step, unit="step", disable=not terminal, dynamic_ncols=True) as bar:
+    with tqdm(
+        total=config.steps, initial=trainer.first_step, unit="step", disable=not terminal, dynamic_ncols=True
+    ) as bar:
         try:
             for report in trainer.run(boundary):
                 last = report.step
@@ -183,7 +202,9 @@ def _follow(trainer: Trainer, boundary: ControlBoundary, signals: _Signals) -> i
 def _figures(report: StepReport) -> str:
     shown = {"accuracy": "accuracy", "length": "response_length_mean", "rep4": "rep4_mean", "entropy": "entropy_mean"}
     values = {label: report.metrics[name] for label, name in shown.items() if name in report.metrics}
-    return ", ".join(f"{label} {value[0] if isinstance(value, tuple) else value:.3g}" for label, value in values.items())
+    return ", ".join(
+        f"{label} {value[0] if isinstance(value, tuple) else value:.3g}" for label, value in values.items()
+    )
 
 
 class _Signals:
@@ -208,14 +229,19 @@ class _Signals:
             raise KeyboardInterrupt
         self.exit_code = 128 + number
         self.interrupted.set()
-        _say("stopping after this step (Ctrl-C again: at once)" if number == signal.SIGINT else "stopping after this step")
+        _say(
+            "stopping after this step (Ctrl-C again: at once)"
+            if number == signal.SIGINT
+            else "stopping after this step"
+        )
 
 
 def _announce(run_dir: Path, point: StartPoint, parameters: int) -> None:
     config, bounds = point.config, point.bounds
     pos, neg = (f"[{side.w_min:g}, {side.w_max:g}]" for side in (bounds.pos, bounds.neg))
     begin = "" if point.first_step == 0 else f", going on at step {point.first_step}"
-    print(f"{_run_name(config)}: {config.objective}, bounds A>0 {pos}, A<0 {neg}, revision {point.revision}, {parameters:,} parameters{begin}")
+    print(f"{_run_name(config)}: {config.objective}, {parameters:,} parameters{begin}")
+    print(f"  bounds A>0 {pos}, A<0 {neg}, revision {point.revision}")
     print(f"  run    {run_dir}")
     print(f"  watch  regimescope serve {run_dir.parent}")
     print(f'  steer  regimescope bounds {run_dir} --neg-min 0 --neg-max 101 --why "..."', flush=True)

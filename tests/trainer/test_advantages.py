@@ -1,0 +1,50 @@
+"""Group advantages against the golden values of two frameworks' conventions."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from regimescope.trainer.advantages import group_advantages
+
+GOLDEN = json.loads(Path(__file__).with_name("objectives_golden.json").read_text())["misc"]["advantage"]
+
+
+def test_sample_standard_deviation_and_eps() -> None:
+    rewards = torch.tensor([GOLDEN["rewards"]], dtype=torch.float64)
+    assert group_advantages(rewards, eps=0.0).advantages[0].tolist() == pytest.approx(GOLDEN["std_ddof_1"])
+    assert group_advantages(rewards).advantages[0].tolist() == pytest.approx(GOLDEN["verl_ddof_1_eps_1e-6"], abs=1e-7)
+    assert group_advantages(rewards, eps=1e-4).advantages[0].tolist() == pytest.approx(
+        GOLDEN["trl_ddof_1_eps_1e-4"], abs=1e-7
+    )
+
+
+@pytest.mark.parametrize("correct", [1, 4, 8, 15])
+def test_sixteen_responses_by_number_correct(correct: int) -> None:
+    rewards = torch.tensor([[1.0] * correct + [-1.0] * (16 - correct)])
+    advantages = group_advantages(rewards, eps=0.0).advantages[0]
+    good, bad = GOLDEN["group_of_16_ddof_1_by_number_correct"][str(correct)]
+    assert advantages[0].item() == pytest.approx(good)
+    assert advantages[-1].item() == pytest.approx(bad)
+
+
+def test_equal_rewards_are_zero_and_unusable() -> None:
+    result = group_advantages(torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]]))
+    assert result.usable.tolist() == [[False, False], [True, True], [False, False]]
+    assert result.advantages[0].tolist() == result.advantages[2].tolist() == [0.0, 0.0]
+    assert result.std.tolist() == pytest.approx([0.0, math.sqrt(2), 0.0])
+
+
+def test_equal_rewards_that_a_float_cannot_average_are_zero() -> None:
+    result = group_advantages(torch.full((1, 3), 0.1))
+    assert result.advantages.tolist() == [[0.0, 0.0, 0.0]] and not result.usable.any() and result.std.item() == 0
+
+
+def test_a_response_without_verdict_leaves_its_group() -> None:
+    rewards = torch.tensor([[1.0, -1.0, math.nan, -1.0, -1.0], [1.0, math.nan, math.nan, 1.0, 1.0], [math.nan] * 5])
+    result = group_advantages(rewards, eps=0.0)
+    assert result.advantages[0].tolist() == pytest.approx([1.5, -0.5, 0.0, -0.5, -0.5])
+    assert result.usable.tolist() == [[True, True, False, True, True], [False] * 5, [False] * 5]
+    assert result.std.tolist() == pytest.approx([1.0, 0.0, 0.0])
