@@ -26,7 +26,7 @@ from transformers import (
 from transformers.utils import logging as hf_logging
 
 from regimescope.trainer.errors import PolicyError
-from regimescope.trainer.tokenizer import EOS_ID, PAD_ID, VOCABULARY_SIZE, build_tokenizer
+from regimescope.trainer.tokenizer import CHARACTERS, EOS_ID, PAD_ID, VOCABULARY_SIZE, build_tokenizer
 
 WARM_FOLDER = Path(__file__).parent / "warm"
 WARM_PREFIX = "warm:"
@@ -94,7 +94,7 @@ class TokenLogps:
 
 # -------------------------------------------------------------------------------------------------------- loading
 def tiny_config() -> Qwen3Config:
-    """The default policy: 99,904 parameters in Qwen3-0.6B's ratios (tied, 2 query heads per key head, MLP 3 x width)."""
+    """The default policy: 99,904 parameters in Qwen3-0.6B's ratios (tied, 2 query heads a key head, MLP 3 x width)."""
     return Qwen3Config(
         vocab_size=VOCABULARY_SIZE,
         hidden_size=64,
@@ -126,8 +126,11 @@ def warm_names() -> list[str]:
     return sorted(WARM_PREFIX + folder.name for folder in WARM_FOLDER.iterdir() if (folder / "config.json").is_file())
 
 
-def load_policy(source: str | Path, *, device: str = "cpu") -> Policy:
-    """Load a built-in name or a local folder; nothing is ever downloaded. PolicyError says what the folder lacks."""
+def load_policy(source: str | Path, *, device: str = "cpu", must_write: str = CHARACTERS) -> Policy:
+    """Load a built-in name or a local folder; nothing is ever downloaded.
+
+    PolicyError says what the folder lacks, also where its tokenizer cannot write `must_write`: the task's characters.
+    """
     folder = _folder(str(source))
     _check_files(folder)
     hf_logging.disable_progress_bar()
@@ -145,11 +148,16 @@ def load_policy(source: str | Path, *, device: str = "cpu") -> Policy:
             f"vocabulary mismatch in {folder}: the tokenizer has ids up to {largest}, the model {rows} rows; "
             "put the tokenizer of this very model there"
         )
-    return Policy(model=model, tokenizer=tokenizer, pad_id=pad_id, eos_id=eos_id, name=str(source))
+    policy = Policy(model=model, tokenizer=tokenizer, pad_id=pad_id, eos_id=eos_id, name=str(source))
+    written = policy.decode(policy.encode(must_write))
+    if written.replace(" ", "") != must_write.replace(" ", ""):
+        raise PolicyError(f"the tokenizer in {folder} cannot write {must_write!r}: it gives back {written!r}")
+    return policy
 
 
 def save_policy(policy: Policy, folder: Path) -> None:
     """Write config, weights (safetensors) and tokenizer, as `load_policy(folder)` and the Auto classes read them."""
+    hf_logging.disable_progress_bar()
     folder.mkdir(parents=True, exist_ok=True)
     policy.model.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)

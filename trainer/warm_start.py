@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from regimescope.trainer.evaluate import accuracy
 from regimescope.trainer.policy import Policy, new_tiny_policy, save_policy, token_logps
 from regimescope.trainer.rollout import SamplingSpec, make_engine
 from regimescope.trainer.task import TASKS, ProblemStream, TaskSpec, draw_solution
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> int:
         train_stage(policy, TASKS[name], QUICK_NAMED if args.quick else NAMED_STAGE, seed=args.seed + 1, title=name)
         save_policy(policy, args.out / name)
         count = 64 if args.quick else 1024
-        sampled, greedy = (accuracy(policy, TASKS[name], count=count, temperature=t) for t in (1.0, 0.0))
+        sampled, greedy = (measure(policy, TASKS[name], count=count, temperature=t) for t in (1.0, 0.0))
         measured = f"accuracy {sampled:.3f} sampled, {greedy:.3f} greedy, on {count} held-out problems"
         print(f"{args.out / name}: {measured}", flush=True)
     return 0
@@ -97,20 +98,11 @@ def learning_rate(stage: Stage, step: int) -> float:
     return stage.lr * min(1.0, step / RAMP_STEPS) * decay
 
 
-def accuracy(
-    policy: Policy, spec: TaskSpec, *, count: int, temperature: float, seed: int = 1, max_tokens: int = MAX_TOKENS
-) -> float:
-    """Share of held-out problems answered right, one response each; temperature 0 is greedy."""
+def measure(policy: Policy, spec: TaskSpec, *, count: int, temperature: float, seed: int = 1) -> float:
+    """Accuracy on `count` held-out problems; temperature 0 is greedy."""
     problems = ProblemStream(spec, seed=seed, held_out=True).take(count)
-    sampling = SamplingSpec(n=1, max_tokens=max_tokens, seed=seed, temperature=temperature)
-    prompts = [policy.encode(problem.text) for problem in problems]
-    rollouts = make_engine("transformers", policy).generate(prompts, sampling)
-    verifier = Verifier()
-    verdicts = [
-        verifier.verdict(policy.decode(rollout.token_ids), problem.answer, ended=rollout.finish_reason == "stop")
-        for rollout, problem in zip(rollouts, problems, strict=True)
-    ]
-    return sum(verdict.correct for verdict in verdicts) / count
+    sampling = SamplingSpec(n=1, max_tokens=MAX_TOKENS, seed=seed, temperature=temperature)
+    return accuracy(make_engine("transformers", policy), policy, problems, sampling, Verifier())
 
 
 def _corpus_rows(

@@ -3,7 +3,7 @@
 A loop over the key-value cache instead of `generate` (2.5 times faster for the tiny policy): each prompt is read once
 and its cache repeated n times, rows that ended leave the batch, the log-probability of each sampled token is kept. One
 uniform number per row and position, drawn at the start, decides each token, so that no response depends on when other
-rows leave.
+rows leave. A model whose cache is no list of keys and values (recurrent layers) reads the whole row for each token.
 """
 
 from __future__ import annotations
@@ -108,14 +108,11 @@ class _Batch:
         self.last_only = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         self.ids, self.mask = self._left_padded(prompts)
         self.cache: Cache | None = None
+        self.cached = True
 
     def run(self) -> None:
         """Sample until every row has ended or is full."""
-        logits = self._forward(self.ids)
-        if self.spec.n > 1:
-            logits = logits.repeat_interleave(self.spec.n, 0)
-            self.mask = self.mask.repeat_interleave(self.spec.n, 0)
-            self._cache().batch_repeat_interleave(self.spec.n)
+        logits = self._read_prompts()
         for position in range(self.spec.max_tokens):
             token = self._sample(logits, position)
             if position + 1 == self.spec.max_tokens:
@@ -124,7 +121,8 @@ class _Batch:
             if not len(self.rows):
                 break
             self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.rows), 1)], 1)
-            logits = self._forward(token[:, None])
+            self.ids = token[:, None] if self.cached else torch.cat([self.ids, token[:, None]], 1)
+            logits = self._forward()
 
     def rollouts(self, version: int) -> list[Rollout]:
         tokens, logps = self.tokens.cpu().numpy(), self.logps.cpu().numpy()
@@ -140,19 +138,34 @@ class _Batch:
             for i, (length, stopped) in enumerate(zip(self.lengths.tolist(), self.stopped.tolist(), strict=True))
         ]
 
+    def _read_prompts(self) -> Tensor:
+        """Logits after each prompt, n times; finds out whether the cache can be used."""
+        logits = self._forward()
+        layers = [] if self.cache is None else self.cache.layers
+        self.cached = bool(layers) and all(hasattr(layer, "batch_select_indices") for layer in layers)
+        if self.cached and self.cache is not None:
+            self.cache.batch_repeat_interleave(self.spec.n)
+        else:
+            self.cache = None
+        self.ids = self.ids.repeat_interleave(self.spec.n, 0)
+        self.mask = self.mask.repeat_interleave(self.spec.n, 0)
+        return logits.repeat_interleave(self.spec.n, 0)
+
     def _left_padded(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         width = max(map(len, prompts))
         ids = [[self.policy.pad_id] * (width - len(prompt)) + list(prompt) for prompt in prompts]
         mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
         return torch.tensor(ids, device=self.device), torch.tensor(mask, device=self.device)
 
-    def _forward(self, ids: Tensor) -> Tensor:
-        """Logits after the last token of each row [rows, V] float32; extends the cache."""
+    def _forward(self) -> Tensor:
+        """Logits after the last token of each row of `ids` [rows, V] float32; extends the cache where there is one."""
         extra: dict[str, Tensor | Cache | None] = {self.cache_name: self.cache}
         if self.with_positions:
-            extra["position_ids"] = (self.mask.cumsum(1) - 1).clamp_min(0)[:, -ids.shape[1] :]
-        out = self.policy.model(input_ids=ids, attention_mask=self.mask, use_cache=True, **extra, **self.last_only)
-        self.cache = getattr(out, self.cache_name, None)
+            extra["position_ids"] = (self.mask.cumsum(1) - 1).clamp_min(0)[:, -self.ids.shape[1] :]
+        out = self.policy.model(
+            input_ids=self.ids, attention_mask=self.mask, use_cache=self.cached, **extra, **self.last_only
+        )
+        self.cache = getattr(out, self.cache_name, None) if self.cached else None
         return out.logits[:, -1].float()  # type: ignore[no-any-return]
 
     def _sample(self, logits: Tensor, position: int) -> Tensor:
@@ -181,11 +194,7 @@ class _Batch:
         keep = (~self.stopped[self.rows]).nonzero()[:, 0]
         if len(keep) and len(keep) >= COMPACT_BELOW * len(self.rows):
             return token
-        self.rows, self.mask = self.rows[keep], self.mask[keep]
-        self._cache().batch_select_indices(keep)
+        self.rows, self.mask, self.ids = self.rows[keep], self.mask[keep], self.ids[keep]
+        if self.cache is not None:
+            self.cache.batch_select_indices(keep)
         return token[keep]
-
-    def _cache(self) -> Cache:
-        if self.cache is None:
-            raise EngineError(f"{self.policy.name} keeps no key-value cache, which the transformers engine needs")
-        return self.cache
