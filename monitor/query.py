@@ -127,7 +127,9 @@ class AlertRow:
     "bound (\"neg.w_min\" or None), direction, target, text."
     inhibited_by: str | None
     "Rule that explains this one."
+    title: str
     text: str
+    "One sentence: what is seen."
     direction: str | None
     score: float | None
     launch_no: int
@@ -306,7 +308,7 @@ def alerts(con: Connection, run_key: int) -> list[AlertRow]:
     """All episodes, the one detected last first."""
     rows = con.execute(
         """SELECT alert_id::VARCHAR, incident_id::VARCHAR, signature, rule, severity, state, driver::VARCHAR, step_onset, step_detected, step_last,
-                  evidence, remedy, inhibited_by, text, direction, score, launch_no, ordinal, superseded, mark, mark_actor, mark_text, until_step,
+                  evidence, remedy, inhibited_by, title, text, direction, score, launch_no, ordinal, superseded, mark, mark_actor, mark_text, until_step,
                   slice_id, s.kind, s.value
            FROM v_alert LEFT JOIN slice s USING (run_key, slice_id) WHERE run_key = ? ORDER BY step_detected DESC, launch_no DESC, rule""",
         [run_key],
@@ -360,6 +362,15 @@ def segments(con: Connection, run_key: int) -> list[SegmentRow]:
     """The tailed files with what was lost in them."""
     rows = con.execute("SELECT segment, byte_offset, lost, bad_lines FROM segment WHERE run_key = ? ORDER BY segment", [run_key]).fetchall()
     return [SegmentRow(segment=name, byte_offset=offset, lost=lost, bad_lines=bad) for name, offset, lost, bad in rows]
+
+
+def repeated_stretches(con: Connection, run_key: int) -> list[tuple[int, int]]:
+    """First and last step of what a launch did and a later one does again: its rows are left out everywhere."""
+    return con.execute(
+        """SELECT superseded_from, max(step) FROM launch JOIN step_done USING (run_key, launch_no)
+           WHERE run_key = ? AND step >= superseded_from GROUP BY launch_no, superseded_from ORDER BY 1, 2""",
+        [run_key],
+    ).fetchall()
 
 
 def step_count(con: Connection, run_key: int) -> int:
@@ -431,11 +442,11 @@ def _run_row(r: tuple[Any, ...]) -> RunRow:
 
 
 def _alert_row(r: tuple[Any, ...]) -> AlertRow:
-    (alert_id, incident_id, signature, rule, severity, state, driver, onset, detected, last, evidence, remedy, inhibited_by, text, direction) = r[:15]
-    score, launch_no, ordinal, superseded, mark, actor, mark_text, until_step, slice_id, kind, value = r[15:]
+    (alert_id, incident_id, signature, rule, severity, state, driver, onset, detected, last, evidence, remedy, inhibited_by, title, text) = r[:15]
+    direction, score, launch_no, ordinal, superseded, mark, actor, mark_text, until_step, slice_id, kind, value = r[15:]
     return AlertRow(
         alert_id=alert_id, incident_id=incident_id, signature=signature, rule=rule, severity=severity, state=state, driver=driver, step_onset=onset,
-        step_detected=detected, step_last=last, evidence=_object(evidence), remedy=_object(remedy), inhibited_by=inhibited_by, text=text or "",
+        step_detected=detected, step_last=last, evidence=_object(evidence), remedy=_object(remedy), inhibited_by=inhibited_by, title=title or rule, text=text or "",
         direction=direction, score=score, launch_no=launch_no, ordinal=ordinal, superseded=superseded, mark=mark, mark_actor=actor,
         mark_text=mark_text, until_step=until_step, slice=f"{kind}={value}" if slice_id else None,
     )  # fmt: skip

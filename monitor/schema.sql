@@ -60,6 +60,7 @@ CREATE TABLE segment (                          -- progress of the tail, committ
     launch_no USMALLINT, rank USMALLINT,        -- NULL for the monitor's own segment
     byte_offset UBIGINT NOT NULL, closed BOOLEAN NOT NULL DEFAULT false,     -- offset: just behind the last newline consumed
     last_seq UBIGINT, lost UBIGINT NOT NULL DEFAULT 0, bad_lines UBIGINT NOT NULL DEFAULT 0,   -- lost: holes in q
+    refused VARCHAR,                            -- why nothing more of this file is read: a wire version too new
     PRIMARY KEY (run_key, segment)
 );
 
@@ -147,7 +148,7 @@ CREATE TABLE alert (                            -- written by the replay of the 
     step_onset UBIGINT NOT NULL, step_detected UBIGINT NOT NULL, step_last UBIGINT NOT NULL,
     state         VARCHAR NOT NULL CHECK (state IN ('pending', 'firing', 'resolved')),
     opened_at TIMESTAMPTZ, score DOUBLE, direction VARCHAR,   -- opened_at: time of step_detected, the trainer's clock
-    text VARCHAR, evidence JSON, remedy JSON,
+    title VARCHAR, text VARCHAR, evidence JSON, remedy JSON,
     inhibited_by  VARCHAR,                      -- rule that explains this one; shown dimmed
     superseded    BOOLEAN NOT NULL DEFAULT false,   -- found in a stretch that a later launch repeats: history, not the run as it is
     PRIMARY KEY (run_key, alert_id)
@@ -188,17 +189,21 @@ SELECT run_key, name, slice_id, step, update, max(ts) AS ts, count(*) AS n,
                            ELSE sum(value * weight) / nullif(sum(weight), 0) END AS value
 FROM v_scalar GROUP BY run_key, name, slice_id, step, update;
 
-CREATE VIEW v_metric_step AS                    -- per step: the value logged for the step, else its updates combined in the same way
-SELECT run_key, name, slice_id, step, max(ts) AS ts, coalesce(sum(weight) FILTER (update IS NULL), sum(weight)) AS weight, max(weight) <> 1 OR min(weight) <> 1 AS weighted,
+CREATE VIEW v_metric_step_all AS                -- per launch and step, superseded ones too: the value logged for the step, else its updates combined in the same way
+SELECT run_key, launch_no, name, slice_id, step, max(ts) AS ts, coalesce(sum(weight) FILTER (update IS NULL), sum(weight)) AS weight,
+       bool_or(weight <> 1) AS weighted,        -- items stand behind the value: the weight is their number
        CASE any_value(agg) WHEN 'sum' THEN coalesce(sum(value) FILTER (update IS NULL), sum(value))
                            WHEN 'min' THEN coalesce(min(value) FILTER (update IS NULL), min(value))
                            WHEN 'max' THEN coalesce(max(value) FILTER (update IS NULL), max(value))
                            WHEN 'last' THEN coalesce(arg_max(value, ts) FILTER (update IS NULL), arg_max(value, update))
                            ELSE coalesce(sum(value * weight) FILTER (update IS NULL) / nullif(sum(weight) FILTER (update IS NULL), 0),
                                          sum(value * weight) / nullif(sum(weight), 0)) END AS value
-FROM v_scalar GROUP BY run_key, name, slice_id, step;
+FROM scalar JOIN metric USING (metric_id) GROUP BY run_key, launch_no, name, slice_id, step;
 
-CREATE VIEW v_bucket AS                         -- per update, ranks added; one formula for every derived number
+CREATE VIEW v_metric_step AS                    -- the same, superseded rows left out: one row per step
+SELECT m.* FROM v_metric_step_all m JOIN launch l USING (run_key, launch_no) WHERE l.superseded_from IS NULL OR m.step < l.superseded_from;
+
+CREATE VIEW v_bucket_all AS                     -- per launch and update, ranks added, superseded ones too; one formula for every derived number
 WITH s AS (
     SELECT b.run_key, b.launch_no, b.slice_id, b.step, b.update, b.bucket, max(b.ts) AS ts, count(*) AS ranks, max(b.revision) AS revision,
            count(DISTINCT b.revision) > 1 AS revisions_differ, min(b.w_min) AS w_min, max(b.w_max) AS w_max, sum(tokens)::BIGINT AS tokens,
@@ -207,9 +212,7 @@ WITH s AS (
            sum(entropy_sum) AS entropy_sum, sum(entropy_effect_sum) AS entropy_effect_sum,
            sum(entropy_effect_tokens)::BIGINT AS entropy_effect_tokens, sum(logp_sum) AS logp_sum, sum(log_ratio_sum) AS log_ratio_sum,
            sum(log_ratio_sq_sum) AS log_ratio_sq_sum
-    FROM bucket_step b JOIN launch l USING (run_key, launch_no)
-    WHERE l.superseded_from IS NULL OR b.step < l.superseded_from
-    GROUP BY b.run_key, b.launch_no, b.slice_id, b.step, b.update, b.bucket
+    FROM bucket_step b GROUP BY b.run_key, b.launch_no, b.slice_id, b.step, b.update, b.bucket
 )
 SELECT *, round(1 - w_min, 12) AS eps_low, round(w_max - 1, 12) AS eps_high, tokens / nullif(sum(tokens) OVER u, 0) AS token_frac,
        clip_high / nullif(tokens, 0) AS clip_high_frac, clip_low / nullif(tokens, 0) AS clip_low_frac,
@@ -220,7 +223,10 @@ SELECT *, round(1 - w_min, 12) AS eps_low, round(w_max - 1, 12) AS eps_high, tok
        log_ratio_sum / nullif(tokens, 0) AS log_ratio_mean, log_ratio_sq_sum / nullif(tokens, 0) AS log_ratio_sq_mean
 FROM s WINDOW u AS (PARTITION BY run_key, launch_no, slice_id, step, update);
 
-CREATE VIEW v_bucket_step AS                    -- per step, updates added as well
+CREATE VIEW v_bucket AS                         -- the same, superseded rows left out
+SELECT b.* FROM v_bucket_all b JOIN launch l USING (run_key, launch_no) WHERE l.superseded_from IS NULL OR b.step < l.superseded_from;
+
+CREATE VIEW v_bucket_step_all AS                -- per launch and step, updates added as well, superseded ones too
 SELECT run_key, launch_no, slice_id, step, bucket, max(ts) AS ts, count(*) AS updates, min(ranks) AS ranks, max(revision) AS revision,
        any_value(w_min) AS w_min, any_value(w_max) AS w_max, sum(tokens)::BIGINT AS tokens,
        sum(tokens) / nullif(sum(sum(tokens)) OVER t, 0) AS token_frac,
@@ -231,7 +237,10 @@ SELECT run_key, launch_no, slice_id, step, bucket, max(ts) AS ts, count(*) AS up
        sum(entropy_sum) / nullif(sum(tokens), 0) AS entropy_mean,
        sum(entropy_effect_sum) * sum(tokens) / nullif(sum(entropy_effect_tokens), 0) AS entropy_effect,
        sum(log_ratio_sum) / nullif(sum(tokens), 0) AS log_ratio_mean
-FROM v_bucket GROUP BY run_key, launch_no, slice_id, step, bucket WINDOW t AS (PARTITION BY run_key, launch_no, slice_id, step);
+FROM v_bucket_all GROUP BY run_key, launch_no, slice_id, step, bucket WINDOW t AS (PARTITION BY run_key, launch_no, slice_id, step);
+
+CREATE VIEW v_bucket_step AS                    -- the same, superseded rows left out
+SELECT b.* FROM v_bucket_step_all b JOIN launch l USING (run_key, launch_no) WHERE l.superseded_from IS NULL OR b.step < l.superseded_from;
 
 CREATE VIEW v_bounds AS                         -- which bounds were in force, since when
 SELECT run_key, launch_no, revision, CASE WHEN bucket IN ('R1', 'R2', 'pos_eq1') THEN 1 ELSE -1 END AS sign, w_min, w_max, eps_low, eps_high,

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import duckdb
 
+from regimescope.detectors import Blind
 from regimescope.monitor import commands, query
 from regimescope.monitor.bounds import Bounds
 from regimescope.monitor.control import Command
@@ -97,7 +98,7 @@ class Monitor:
         """Points that the detectors have seen, and need before the shift rules speak."""
         return self._replayer.warming(run_key)
 
-    def blind(self, run_key: int) -> list[object]:
+    def blind(self, run_key: int) -> list[Blind]:
         """Rules that cannot speak on this run, with the reason."""
         return self._replayer.blind(run_key)
 

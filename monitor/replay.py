@@ -1,0 +1,307 @@
+"""The detectors over the index: live step by step, and from the beginning after a start. Alerts are derived, so a run's alerts are always replaced as a whole.
+
+A replay goes launch by launch: each launch gets a fresh suite that sees the surviving steps before its first one and then its own. An episode belongs to
+the launch in which it was detected; a later launch that saw the same stretch brings its picture up to date. A step is given once: when all ranks sent
+its `step` line, when a later step says that it will not become complete, or after a minute.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from regimescope.detectors import Blind, Event, Finding, Rules, Suite, load_rules
+from regimescope.monitor.catalog import json_text
+from regimescope.monitor.live import GAP_FLOOR_S, Pulse, pulse
+from regimescope.monitor.query import Connection, named_bounds
+from regimescope.monitor.store import Store
+from regimescope.monitor.timeline import BoundsAt, LaunchInfo, Point, StepSeen, bounds_data, read_launches, read_span, steps_after
+from regimescope.monitor.wire import plain
+
+LATE_S = 60.0
+"A step that some rank has finished is given after this time, whatever the others do."
+AHEAD = 2
+"... or when a rank is this many steps ahead."
+GAP_RULE = "telemetry_gap"
+
+_NAMESPACE = uuid.UUID("6f0d7b1e-6a5b-5c1c-9d0e-3f5b9f6a2c11")
+
+EpisodeKey = tuple[int, str, str | None, int]
+"launch_no of the owner, rule, slice, ordinal."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """A finding and the launch that it belongs to."""
+
+    finding: Finding
+    launch: LaunchInfo
+    incident_id: uuid.UUID
+    opened_at: float | None
+    partial: bool
+    "Some step up to the detection was given before all ranks were through."
+
+
+@dataclass(slots=True, kw_only=True)
+class Gap:
+    """A silence that the monitor's clock found."""
+
+    step: int
+    silent_s: float
+    median_step_s: float
+
+
+class LaunchReplay:
+    """One suite over one launch and the surviving steps before it."""
+
+    def __init__(self, launches: list[LaunchInfo], rules: Rules) -> None:
+        """`launches`: up to and including the one that is replayed."""
+        self.launch = launches[-1]
+        self.suite = Suite(rules)
+        self.last = -1
+        self.partial = False
+        self._launches = launches
+        self._owners: list[tuple[int, LaunchInfo]] = []  # first step of each stretch, and whose it is
+        self._times: dict[int, float | None] = {}
+        self._at: BoundsAt | None = None
+
+    def surviving(self) -> Iterator[tuple[LaunchInfo, int, int | None]]:
+        """The stretches that this launch sees: launch, first step, end (exclusive; None = open)."""
+        for i, launch in enumerate(self._launches):
+            later = [other.first_step for other in self._launches[i + 1 :]]
+            yield launch, launch.first_step, min(later, default=None)
+
+    def give(self, launch: LaunchInfo, points: list[Point]) -> bool:
+        """Hand steps to the suite; True when a finding opened or changed."""
+        changed = False
+        for point in points:
+            events = self._events(launch, point)
+            metrics = {**point.metrics, **(named_bounds(self._at.bounds) if self._at else {})}
+            self.last, self.partial = point.step, self.partial or point.partial
+            self._times[point.step] = point.t
+            changed = bool(self.suite.update(point.step, metrics, events)) or changed
+        return changed
+
+    def _events(self, launch: LaunchInfo, point: Point) -> list[Event]:
+        events = []
+        if not self._owners or self._owners[-1][1].launch_no != launch.launch_no:
+            events.append(self._start(launch, point))
+        if point.bounds is not None and (self._at is None or point.bounds.revision > self._at.revision):
+            known, self._at = self._at, point.bounds
+            if known is not None:
+                events.append(Event(kind="bounds_changed", step=point.step, data=bounds_data(launch.facts, self._at)))
+        return events + point.events
+
+    def _start(self, launch: LaunchInfo, point: Point) -> Event:
+        kind = "start" if not self._owners or launch.started_by not in ("resume", "rollback") else launch.started_by
+        self._owners.append((point.step, launch))
+        if launch.bounds is not None:
+            self._at = BoundsAt(revision=launch.revision, bounds=launch.bounds)
+        elif point.bounds is not None:
+            self._at = point.bounds
+        return Event(kind=kind, step=point.step, data=bounds_data(launch.facts, self._at))
+
+    def episodes(self, path: str) -> list[tuple[EpisodeKey, Episode]]:
+        """All findings so far with their owners."""
+        findings = self.suite.findings()
+        owners = [self._owner(f.step_detected) for f in findings]
+        first: dict[int, LaunchInfo] = {}
+        for finding, owner in sorted(zip(findings, owners, strict=True), key=lambda pair: pair[0].step_detected):
+            first.setdefault(finding.incident, owner)
+        return [
+            (
+                (owner.launch_no, f.rule, f.slice, f.ordinal),
+                Episode(
+                    finding=f,
+                    launch=owner,
+                    incident_id=uuid.uuid5(_NAMESPACE, f"incident\0{path}\0{first[f.incident].launch_id}\0{f.incident}"),
+                    opened_at=self._times.get(f.step_detected),
+                    partial=self.partial,
+                ),
+            )
+            for f, owner in zip(findings, owners, strict=True)
+        ]
+
+    def _owner(self, step: int) -> LaunchInfo:
+        return next((launch for first, launch in reversed(self._owners) if first <= step), self.launch)
+
+
+@dataclass(slots=True, kw_only=True)
+class RunReplay:
+    """Where the detectors are with one run."""
+
+    run_key: int
+    path: str
+    launches: list[LaunchInfo]
+    current: LaunchReplay
+    episodes: dict[EpisodeKey, Episode] = field(default_factory=dict)
+    "Of older launches, as their suites left them."
+    waiting: dict[int, float] = field(default_factory=dict)
+    "Step -> when this process first saw it unfinished, monotonic seconds."
+    pulse: Pulse | None = None
+    gap: Gap | None = None
+
+
+class Replayer:
+    """Keeps the detectors and the alert table of every run up to date. Driven by the monitor's tick."""
+
+    def __init__(self, store: Store, rules: Rules | None = None) -> None:
+        self._store = store
+        self._rules = load_rules() if rules is None else rules
+        self._runs: dict[int, RunReplay] = {}
+
+    def update(self, changed: set[int], silence: Mapping[int, float]) -> None:
+        """Bring these runs up to date, and look for silent ones. A run that is new here is replayed from its beginning, changed or not."""
+        due = changed | (silence.keys() - self._runs.keys()) | {key for key, run in self._runs.items() if run.waiting}
+        quiet = [key for key, silent in silence.items() if key in self._runs and (silent > GAP_FLOOR_S or self._runs[key].gap)]
+        if not due and not quiet:
+            return
+        with self._store.cursor() as con:
+            for run_key in sorted(due):
+                self._update_run(con, run_key, silence.get(run_key))
+            for run_key in quiet:
+                self._check_gap(con, run_key, silence[run_key])
+
+    def head(self, run_key: int) -> tuple[int, int]:
+        """Number of the newest launch and last step given to the detectors; -1 = none."""
+        run = self._runs.get(run_key)
+        return (run.launches[-1].launch_no, run.current.last) if run else (-1, -1)
+
+    def warming(self, run_key: int) -> tuple[int, int]:
+        """Points seen, points needed before the shift rules speak."""
+        run = self._runs.get(run_key)
+        return run.current.suite.warming() if run else Suite(self._rules).warming()
+
+    def blind(self, run_key: int) -> list[Blind]:
+        """What each rule can see of this run's log."""
+        run = self._runs.get(run_key)
+        return run.current.suite.blind() if run else []
+
+    def _update_run(self, con: Connection, run_key: int, silent_s: float | None) -> None:
+        launches = read_launches(con, run_key)
+        if not launches:  # a run that is gone, or has no trainer yet
+            self._runs.pop(run_key, None)
+            return
+        run = self._runs.get(run_key)
+        if run is None or _restarted(run.launches, launches):
+            path = con.execute("SELECT path FROM run WHERE run_key = ?", [run_key]).fetchall()[0][0]
+            run = self._runs[run_key] = _replay(con, run_key, path, launches, self._rules)
+            write = True
+        else:
+            run.launches, run.current.launch = launches, launches[-1]
+            write = self._give_new(con, run)
+        run.pulse = pulse(con, run_key)
+        if run.gap is not None and (silent_s is None or silent_s <= GAP_FLOOR_S):
+            run.gap, write = None, True
+        if write:
+            self._write(con, run)
+
+    def _give_new(self, con: Connection, run: RunReplay) -> bool:
+        launch = run.launches[-1]
+        found = steps_after(con, run.run_key, launch, max(run.current.last, launch.first_step - 1))
+        ready = _ready(launch, found, run.waiting, time.monotonic())
+        for step, *_ in ready:
+            run.waiting.pop(step, None)
+        return run.current.give(launch, read_span(con, run.run_key, launch, ready))
+
+    def _check_gap(self, con: Connection, run_key: int, silent_s: float) -> None:
+        run = self._runs[run_key]
+        beat = run.pulse
+        gap = beat is not None and beat.gap(silent_s)
+        if gap and run.gap is None and beat is not None and beat.median_step_s is not None:
+            run.gap = Gap(step=max(0, run.current.last), silent_s=silent_s, median_step_s=beat.median_step_s)
+        elif not gap and run.gap is not None:
+            run.gap = None
+        else:
+            return
+        self._write(con, run)
+
+    def _write(self, con: Connection, run: RunReplay) -> None:
+        """Replace the alerts of a run in one transaction."""
+        episodes = {**run.episodes, **dict(run.current.episodes(run.path))}
+        slices = dict(con.execute("SELECT value, slice_id FROM slice WHERE run_key = ? AND kind = 'env'", [run.run_key]).fetchall())
+        superseded = {launch.launch_no: launch.superseded_from for launch in run.launches}
+        rows = [
+            _alert_row(run, key, episode, superseded[key[0]], slices.get(episode.finding.slice, 0), self._rules.version)
+            for key, episode in episodes.items()
+        ]
+        if run.gap is not None:
+            rows.append(_gap_row(run, run.gap, self._rules.version))
+        con.begin()
+        con.execute("DELETE FROM alert WHERE run_key = ?", [run.run_key]).fetchall()
+        for row in rows:
+            columns = ", ".join(row)
+            marks = ", ".join("to_timestamp(?::DOUBLE)" if c == "opened_at" else "?" for c in row)
+            con.execute(f"INSERT INTO alert ({columns}) VALUES ({marks})", list(row.values())).fetchall()
+        con.commit()
+
+
+def _restarted(old: list[LaunchInfo], new: list[LaunchInfo]) -> bool:
+    return [x.launch_id for x in old] != [x.launch_id for x in new]
+
+
+def _replay(con: Connection, run_key: int, path: str, launches: list[LaunchInfo], rules: Rules) -> RunReplay:
+    """Launch by launch from the beginning."""
+    run = RunReplay(run_key=run_key, path=path, launches=launches, current=LaunchReplay(launches[:1], rules))
+    for i in range(len(launches)):
+        if i:
+            run.episodes |= dict(run.current.episodes(path))
+        run.current = LaunchReplay(launches[: i + 1], rules)
+        for launch, first, end in run.current.surviving():
+            found = [s for s in steps_after(con, run_key, launch, first - 1) if end is None or s[0] < end]
+            newest = i == len(launches) - 1 and launch is launches[i] and not launch.ended
+            ready = _ready(launch, found, run.waiting, time.monotonic()) if newest else found
+            run.current.give(launch, read_span(con, run_key, launch, ready))
+    return run
+
+
+def _ready(launch: LaunchInfo, found: list[StepSeen], waiting: dict[int, float], now: float) -> list[StepSeen]:
+    """The steps that can be given: complete, or as complete as they will get. Notes when the others were first seen."""
+    if launch.ended or launch.ranks == 1:
+        return found
+    complete = max((s for s, ranks, *_ in found if ranks >= launch.ranks), default=-1)
+    ahead = found[-1][0] - AHEAD if found else -1
+    for step, *_ in found:
+        waiting.setdefault(step, now)
+    late = max((s for s, *_ in found if now - waiting[s] > LATE_S), default=-1)
+    return [s for s in found if s[0] <= max(complete, ahead, late)]
+
+
+def _alert_row(
+    run: RunReplay, key: EpisodeKey, episode: Episode, superseded_from: int | None, slice_id: int, version: str
+) -> dict[str, object]:
+    f, launch = episode.finding, episode.launch
+    superseded = superseded_from is not None and f.step_detected >= superseded_from
+    evidence = {**f.evidence, "partial_steps": True} if episode.partial else dict(f.evidence)
+    remedy = {"bound": f.remedy.bound, "direction": f.remedy.direction, "target": f.remedy.target, "text": f.remedy.text}
+    return {
+        "run_key": run.run_key, "incident_id": str(episode.incident_id), "alert_id": alert_id(run.path, launch.launch_id, f.rule, f.slice, f.ordinal),
+        "launch_no": launch.launch_no, "signature": f.signature, "rule": f.rule, "rule_version": version, "slice_id": slice_id,
+        "ordinal": f.ordinal, "severity": f.severity, "driver": f.driver, "step_onset": f.step_onset, "step_detected": f.step_detected,
+        "step_last": f.step_last, "state": "resolved" if superseded else f.state, "opened_at": episode.opened_at, "score": f.score,
+        "direction": f.direction, "title": f.title, "text": f.text, "evidence": json_text(plain(evidence)), "remedy": json_text(plain(remedy)),
+        "inhibited_by": f.inhibited_by, "superseded": superseded,
+    }  # fmt: skip
+
+
+def _gap_row(run: RunReplay, gap: Gap, version: str) -> dict[str, object]:
+    """The alert of the monitor's clock. Its ordinal is the step after which the run fell silent: the same after a restart of the monitor."""
+    launch = run.launches[-1]
+    ordinal = min(gap.step, 65_535)
+    name = alert_id(run.path, launch.launch_id, GAP_RULE, None, ordinal)
+    text = f"No row for {gap.silent_s:.0f} s after step {gap.step}; a step takes {gap.median_step_s:.1f} s."
+    remedy = {"bound": None, "direction": None, "target": None, "text": "See whether the training process lives; resume it from its checkpoint if not."}
+    return {
+        "run_key": run.run_key, "incident_id": name, "alert_id": name, "launch_no": launch.launch_no, "signature": GAP_RULE, "rule": GAP_RULE,
+        "rule_version": version, "slice_id": 0, "ordinal": ordinal, "severity": "warning", "step_onset": gap.step, "step_detected": gap.step,
+        "step_last": gap.step, "state": "firing", "title": "Telemetry gap", "text": text, "remedy": json_text(remedy), "superseded": False,
+        "evidence": json_text({"silent_s": round(gap.silent_s, 1), "median_step_s": round(gap.median_step_s, 3)}),
+    }  # fmt: skip
+
+
+def alert_id(path: str, launch_id: str, rule: str, slice_value: str | None, ordinal: int) -> str:
+    """The same episode has the same id after every replay, on every machine that sees the run under this path."""
+    name = rule if slice_value is None else f"{rule}\0{slice_value}"
+    return str(uuid.uuid5(_NAMESPACE, f"{path}\0{launch_id}\0{name}\0{ordinal}"))

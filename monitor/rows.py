@@ -1,0 +1,92 @@
+"""Rows on their way into the index: plain tuples, collected per table, inserted through Arrow inside the caller's transaction.
+
+`Batch.add("scalar", (...))` collects, `batch.insert(con)` writes everything. The column lists below are the only place that knows how a Python value becomes
+a column; times are unix seconds, JSON is text, non-finite numbers are stored as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import duckdb
+import pyarrow as pa
+
+_INT, _FLOAT, _TEXT = pa.int64(), pa.float64(), pa.string()
+_INTS, _FLOATS = pa.list_(pa.int64()), pa.list_(pa.float64())
+_KEY = {"run_key": _INT, "launch_no": _INT, "rank": _INT, "step": _INT}
+_TIMES = ("ts", "issued_at", "not_after")
+
+TABLES: Mapping[str, Mapping[str, pa.DataType]] = {
+    "slice": {"run_key": _INT, "slice_id": _INT, "kind": _TEXT, "value": _TEXT},
+    "metric": {"metric_id": _INT, "name": _TEXT, "agg": _TEXT, "unit": _TEXT, "description": _TEXT},
+    "hist_edges": {"edges_id": _INT, "name": _TEXT, "edges": _FLOATS},
+    "scalar": {**_KEY, "update": _INT, "slice_id": _INT, "ts": _FLOAT, "metric_id": _INT, "value": _FLOAT, "weight": _FLOAT},
+    "bucket_step": {
+        **_KEY, "update": _INT, "slice_id": _INT, "ts": _FLOAT, "bucket": _TEXT, "revision": _INT, "w_min": _FLOAT, "w_max": _FLOAT,
+        "tokens": _INT, "clip_high": _INT, "clip_low": _INT, "clamped": _INT, "ratio_sum": _FLOAT, "weight_sum": _FLOAT,
+        "abs_adv_weight_sum": _FLOAT, "signed_adv_weight_sum": _FLOAT, "entropy_effect_sum": _FLOAT, "entropy_effect_tokens": _INT,
+        "entropy_sum": _FLOAT, "logp_sum": _FLOAT, "log_ratio_sum": _FLOAT, "log_ratio_sq_sum": _FLOAT,
+    },
+    "ratio_hist": {
+        **_KEY, "update": _INT, "slice_id": _INT, "sign": _INT, "edges_id": _INT, "counts": _INTS, "ratio_sum": _FLOATS,
+        "abs_adv_sum": _FLOATS, "abs_adv_ratio_sum": _FLOATS,
+    },
+    "hist": {**_KEY, "update": _INT, "slice_id": _INT, "metric_id": _INT, "edges_id": _INT, "counts": _INTS},
+    "step_done": {**_KEY, "ts": _FLOAT, "seq": _INT},
+    "event": {"run_key": _INT, "launch_no": _INT, "rank": _INT, "seq": _INT, "ts": _FLOAT, "step": _INT, "kind": _TEXT, "payload": _TEXT},
+    "mark": {
+        "run_key": _INT, "mark_id": _TEXT, "ts": _FLOAT, "actor": _TEXT, "kind": _TEXT, "alert_id": _TEXT, "signature": _TEXT, "step": _INT,
+        "until_step": _INT, "text": _TEXT,
+    },
+    "command": {
+        "run_key": _INT, "command_id": _TEXT, "launch_id": _TEXT, "issued_at": _FLOAT, "not_after": _FLOAT, "issuer": _TEXT, "kind": _TEXT,
+        "args": _TEXT, "expected_revision": _INT, "alert_id": _TEXT, "reason": _TEXT,
+    },
+    "ack": {
+        "run_key": _INT, "command_id": _TEXT, "launch_no": _INT, "rank": _INT, "ts": _FLOAT, "step": _INT, "status": _TEXT, "revision": _INT,
+        "applied": _TEXT, "message": _TEXT,
+    },
+}  # fmt: skip
+"Columns of each table in the order of the tuples."
+
+KEYED = frozenset({"mark", "command"})
+"Tables with a key: a line that comes twice is taken once."
+
+Row = tuple[object, ...]
+
+
+class Batch:
+    """Rows of one transaction."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, list[Row]] = {name: [] for name in TABLES}
+
+    def add(self, table: str, row: Row) -> None:
+        """A row in the column order of TABLES."""
+        self.tables[table].append(row)
+
+    def extend(self, table: str, rows: list[Row]) -> None:
+        """Several rows."""
+        self.tables[table].extend(rows)
+
+    def __len__(self) -> int:
+        return sum(len(rows) for rows in self.tables.values())
+
+    def insert(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Write all rows; the transaction is the caller's."""
+        for table, rows in self.tables.items():
+            if rows:
+                _insert(con, table, rows)
+
+
+def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: list[Row]) -> None:
+    columns = TABLES[table]
+    arrays = [pa.array(values, type=kind) for values, kind in zip(zip(*rows, strict=True), columns.values(), strict=True)]
+    con.register("batch", pa.table(dict(zip(columns, arrays, strict=True))))
+    try:
+        wanted = ", ".join(f'to_timestamp("{c}")' if c in _TIMES else f'"{c}"' for c in columns)
+        names = ", ".join(f'"{c}"' for c in columns)
+        conflict = "OR IGNORE " if table in KEYED else ""
+        con.execute(f"INSERT {conflict}INTO {table} ({names}) SELECT {wanted} FROM batch").fetchall()
+    finally:
+        con.unregister("batch")

@@ -1,0 +1,202 @@
+"""What the detectors are given: per step one mapping of metrics and the dated events, built from the index.
+
+`read_span(con, run_key, launch, first, last)` returns the points of one launch in step order. Keys of the mapping: the names of docs/metrics.md (slice 0,
+ranks and updates combined), `<name>.n` (items behind a mean), `<bucket>.<column>`, and the four bounds. Live and replay read through the same functions, so
+both give the detectors the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from regimescope.detectors import Event
+from regimescope.monitor.bounds import Bounds, WeightRule
+from regimescope.monitor.errors import BoundsError
+from regimescope.monitor.query import BUCKET_COLUMNS, Connection, named_bounds
+
+DATED = ("curriculum", "length_limit", "sampling", "state")
+"Events of the log that are passed on as they are."
+
+StepSeen = tuple[int, int, float | None, int | None]
+"(step, ranks that are through, end in unix seconds, sequence number of the lowest rank's line)."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchInfo:
+    """What the replay needs to know of a launch."""
+
+    launch_no: int
+    launch_id: str
+    started_by: str
+    first_step: int
+    superseded_from: int | None
+    ranks: int
+    ended: bool
+    revision: int
+    bounds: Bounds | None
+    "At the start."
+    facts: Mapping[str, object]
+    "objective, ratio_source and the bases of the weight rule, as events carry them."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundsAt:
+    """Bounds in force from a step on."""
+
+    revision: int
+    bounds: Bounds
+
+
+@dataclass(slots=True, kw_only=True)
+class Point:
+    """One step of one launch."""
+
+    step: int
+    t: float | None
+    "End of the step, unix seconds of the trainer's clock."
+    partial: bool
+    "Given before every rank had sent its step line."
+    metrics: dict[str, float] = field(default_factory=dict)
+    bounds: BoundsAt | None = None
+    "Highest revision that this step's rows or an ack name; None = nothing said."
+    events: list[Event] = field(default_factory=list)
+
+
+def read_launches(con: Connection, run_key: int) -> list[LaunchInfo]:
+    """In order of start."""
+    rows = con.execute(
+        """SELECT launch_no, launch_id, coalesce(started_by, 'fresh'), first_step, superseded_from, ranks, end_reason IS NOT NULL, start_revision,
+                  start_bounds, objective, ratio_source, weight_rule FROM launch WHERE run_key = ? ORDER BY launch_no""",
+        [run_key],
+    ).fetchall()
+    return [
+        LaunchInfo(
+            launch_no=r[0], launch_id=r[1], started_by=r[2], first_step=r[3], superseded_from=r[4], ranks=r[5], ended=r[6], revision=r[7],
+            bounds=_bounds(r[8]) or _rule_bounds(r[11]), facts=_facts(r[9], r[10], r[11]),
+        )
+        for r in rows
+    ]  # fmt: skip
+
+
+def steps_after(con: Connection, run_key: int, launch: LaunchInfo, step: int) -> list[StepSeen]:
+    """The steps beyond `step` that some rank has finished, ascending."""
+    rows = con.execute(
+        """SELECT step, count(DISTINCT rank), epoch(max(ts)), arg_min(seq, rank) FROM step_done
+           WHERE run_key = ? AND launch_no = ? AND step::BIGINT > ? GROUP BY step ORDER BY step""",
+        [run_key, launch.launch_no, step],
+    ).fetchall()
+    return [(s, ranks, t, seq) for s, ranks, t, seq in rows]
+
+
+def read_span(con: Connection, run_key: int, launch: LaunchInfo, steps: Sequence[StepSeen]) -> list[Point]:
+    """The points of these steps (as `steps_after` gives them), ascending, with their metrics, bounds and events."""
+    if not steps:
+        return []
+    points = {s: Point(step=s, t=t, partial=ranks < launch.ranks) for s, ranks, t, _ in steps}
+    place = [run_key, launch.launch_no, steps[0][0], steps[-1][0]]
+    _add_scalars(con, place, points)
+    _add_buckets(con, place, points)
+    _add_acks(con, place, points)
+    _add_events(con, run_key, launch, steps, points)
+    return list(points.values())
+
+
+def _add_scalars(con: Connection, place: list[int], points: Mapping[int, Point]) -> None:
+    rows = con.execute(
+        """SELECT step, name, value, weight, weighted FROM v_metric_step_all
+           WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ? AND slice_id = 0""",
+        place,
+    ).fetchall()
+    for step, name, value, weight, weighted in rows:
+        if value is None or step not in points:
+            continue
+        points[step].metrics[name] = value
+        if weighted:
+            points[step].metrics[f"{name}.n"] = weight
+
+
+def _add_buckets(con: Connection, place: list[int], points: Mapping[int, Point]) -> None:
+    rows = con.execute(
+        f"""SELECT step, bucket::VARCHAR, revision, w_min, w_max, {", ".join(BUCKET_COLUMNS)} FROM v_bucket_step_all
+            WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ? AND slice_id = 0""",
+        place,
+    ).fetchall()
+    limits: dict[int, dict[str, tuple[float, float]]] = {}
+    revisions: dict[int, int] = {}
+    for step, bucket, revision, w_min, w_max, *values in rows:
+        if step not in points:
+            continue
+        for column, value in zip(BUCKET_COLUMNS, values, strict=True):
+            if value is not None:
+                points[step].metrics[f"{bucket}.{column}"] = float(value)
+        revisions[step] = revision
+        if w_min is not None:
+            limits.setdefault(step, {})["pos" if bucket in ("R1", "R2", "pos_eq1") else "neg"] = (w_min, w_max)
+    for step, sides in limits.items():
+        if len(sides) == 2:
+            points[step].bounds = BoundsAt(revision=revisions[step], bounds=Bounds.from_wire(sides))
+
+
+def _add_acks(con: Connection, place: list[int], points: Mapping[int, Point]) -> None:
+    """An applied change counts from its step on, or from the first point after it."""
+    rows = con.execute(
+        """SELECT DISTINCT step, revision, applied FROM ack WHERE run_key = ? AND launch_no = ? AND step <= ? AND status = 'applied'
+           AND applied IS NOT NULL AND revision IS NOT NULL ORDER BY step, revision""",
+        [place[0], place[1], place[3]],
+    ).fetchall()
+    steps = sorted(points)
+    for step, revision, applied in rows:
+        bounds = _bounds(applied)
+        target = next((s for s in steps if s >= step), None)
+        if bounds is None or target is None:
+            continue
+        known = points[target].bounds
+        if known is None or revision >= known.revision:
+            points[target].bounds = BoundsAt(revision=revision, bounds=bounds)
+
+
+def _add_events(
+    con: Connection, run_key: int, launch: LaunchInfo, steps: Sequence[StepSeen], points: Mapping[int, Point]
+) -> None:
+    """Dated events of the lowest rank, each with the first step whose line came after it: the same live and in a replay."""
+    rows = con.execute(
+        """SELECT seq, step, kind, payload FROM event WHERE run_key = ? AND launch_no = ? AND list_contains(?, kind)
+           AND rank = (SELECT min(rank) FROM step_done d WHERE d.run_key = event.run_key AND d.launch_no = event.launch_no)
+           AND seq > coalesce((SELECT max(seq) FROM step_done d WHERE d.run_key = event.run_key AND d.launch_no = event.launch_no
+                               AND d.rank = event.rank AND d.step < ?), 0) ORDER BY seq""",
+        [run_key, launch.launch_no, list(DATED), steps[0][0]],
+    ).fetchall()
+    for sequence, step, kind, payload in rows:
+        target = next((s for s, _, _, seq in steps if seq is not None and seq > sequence), None)
+        if target is not None:
+            data = json.loads(payload) if payload else {}
+            points[target].events.append(Event(kind=kind, step=target if step is None else step, data=data))
+
+
+def bounds_data(facts: Mapping[str, object], at: BoundsAt | None) -> dict[str, object]:
+    """Data of the events start, resume, rollback and bounds_changed."""
+    if at is None:
+        return dict(facts)
+    return {**facts, **named_bounds(at.bounds), "revision": at.revision}
+
+
+def _facts(objective: str | None, source: str | None, rule: str | None) -> dict[str, object]:
+    facts: dict[str, object] = {"objective": objective or "", "ratio_source": source or ""}
+    sides = json.loads(rule) if rule else {}
+    return {**facts, **{f"{sign}.base": side["base"] for sign, side in sides.items() if isinstance(side, dict) and "base" in side}}
+
+
+def _bounds(text: str | None) -> Bounds | None:
+    try:
+        return Bounds.from_wire(json.loads(text)) if text else None
+    except BoundsError:
+        return None
+
+
+def _rule_bounds(text: str | None) -> Bounds | None:
+    try:
+        return WeightRule.from_wire(json.loads(text)).bounds if text else None
+    except BoundsError:
+        return None
