@@ -1,6 +1,7 @@
 """Recording, store, control channel and dashboard. Importing it needs the standard library alone.
 
-`from regimescope.monitor import Recorder` is all that a training process needs; the rest of the names are the values it passes.
+`from regimescope.monitor import Recorder` is all that a training process needs; the rest of the names are the values it
+passes.
 """
 
 from regimescope.monitor.bounds import Bounds, Limits, SignBounds, SignLimits, SignRule, WeightRule

@@ -1,10 +1,14 @@
-"""Waits for a trainer's answer to a command by reading its segments, without the index. Used by the command line; standard library only."""
+"""Waits for a trainer's answer to a command by reading its segments, without the index.
+
+Used by the command line; standard library only.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -139,4 +143,4 @@ def median_step_s(path: Path, last: int = 20) -> float:
         except WireError:
             continue
     times = times[-last:]
-    return median(b - a for a, b in zip(times, times[1:], strict=False)) if len(times) > 1 else 0.0
+    return median(b - a for a, b in pairwise(times)) if len(times) > 1 else 0.0

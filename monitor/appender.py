@@ -1,6 +1,7 @@
-"""An append-only segment file in parts: whole lines or nothing, a new part at 64 MiB, no exception worth more than one lost line.
+"""An append-only segment file in parts: whole lines or nothing, a new part at 64 MiB.
 
-A line that was once complete in the file is never taken back (a reader may have it); a torn rest is cut off at once. Standard library only.
+A line that was once complete in the file is never taken back (a reader may have it); a torn rest is cut off at once.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ PART_BYTES = 64 << 20
 class Appender:
     """Writes one segment. Not thread-safe: one writer at a time, which its owner sees to."""
 
-    def __init__(self, folder: Path, name: SegmentName, header: Callable[[int, int], bytes], *, part_bytes: int = PART_BYTES) -> None:
+    def __init__(
+        self, folder: Path, name: SegmentName, header: Callable[[int, int], bytes], *, part_bytes: int = PART_BYTES
+    ) -> None:
         """Creates the file of part 0. `header(part, q)`: first line of a part. Raises OSError."""
         self._folder, self.name, self._header, self._part_bytes = folder, name, header, part_bytes
         self._fd = -1
@@ -36,9 +39,10 @@ class Appender:
         return self._folder / str(self.name)
 
     def append(self, data: bytes, last_q: int) -> int:
-        """Append whole lines; how many bytes of them stay in the file, always up to a newline. Never raises: see `error`.
+        """Append whole lines; how many bytes of them stay in the file, always up to a newline.
 
-        `last_q`: sequence number of the record before these, which the header of a new part repeats.
+        Never raises: see `error`. `last_q`: sequence number of the record before these, which the header of a new part
+        repeats.
         """
         if self._offset + len(data) > self._part_bytes:
             self._next_part(last_q)
@@ -65,7 +69,10 @@ class Appender:
         return kept
 
     def _mend(self) -> bool:
-        """Cut a torn rest off. Where that fails it is tried again before the next write, and nothing is written until then."""
+        """Cut a torn rest off.
+
+        Where that fails it is tried again before the next write, and nothing is written until then.
+        """
         if self._torn:
             try:
                 os.ftruncate(self._fd, self._offset)

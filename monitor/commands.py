@@ -1,7 +1,7 @@
 """The monitor's end of the control channel: its own segment, and commands as files in `run_dir/control/`.
 
-`issue` writes the command into the segment first and then as a file for the trainer; the trainer's answer is an ack in its segment. There is no
-cancel: send the opposite. Standard library only; the trainer's end is `control.py`.
+`issue` writes the command into the segment first and then as a file for the trainer; the trainer's answer is an ack in
+its segment. There is no cancel: send the opposite. Standard library only; the trainer's end is `control.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from regimescope.monitor.wire import WIRE_VERSION, encode
 
 
 class MonitorSegment:
-    """What people said and the monitor announced about one run: `segments/monitor-<ns>-<pid>-<part>.jsonl`, made at the first line."""
+    """What people said and the monitor announced about one run: a segment of its own, made at the first line."""
 
     def __init__(self, run_dir: str | os.PathLike[str], *, folder: Path | None = None) -> None:
         """`folder`: where the file goes instead of `run_dir/segments`, for a root that cannot be written."""
@@ -61,7 +61,9 @@ class MonitorSegment:
     def __enter__(self) -> MonitorSegment:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _create(self) -> Appender:
@@ -69,7 +71,15 @@ class MonitorSegment:
         self._folder.mkdir(parents=True, exist_ok=True)
 
         def header(part: int, q: int) -> bytes:
-            line = {"v": WIRE_VERSION, "k": "header", "q": q, "t": time.time(), "run": run, "role": "monitor", "part": part}
+            line = {
+                "v": WIRE_VERSION,
+                "k": "header",
+                "q": q,
+                "t": time.time(),
+                "run": run,
+                "role": "monitor",
+                "part": part,
+            }
             return encode(line)
 
         return Appender(self._folder, SegmentName(start_ns=time.time_ns(), rank=-1, pid=os.getpid(), part=0), header)
@@ -88,9 +98,10 @@ def issue(
     alert: str | None = None,
     ttl_s: float = 300,
 ) -> Command:
-    """Ask the trainer of `launch` for something: the line, then the file. Raises ControlError when there is nowhere to put it.
+    """Ask the trainer of `launch` for something: the line, then the file.
 
-    `expect`: revision that the asker saw, None = any. `ttl_s`: seconds until the command is void.
+    Raises ControlError when there is nowhere to put it. `expect`: revision that the asker saw, None = any. `ttl_s`:
+    seconds until the command is void.
     """
     folder = Path(run_dir, "control")
     if kind not in KINDS:
@@ -103,7 +114,16 @@ def issue(
         raise ControlError(f"{folder} cannot be written: commands are for the user who runs the trainer")
     now = time.time()
     command = Command(
-        id=str(uuid7()), launch=launch, kind=kind, args=args, expect=expect, not_after=now + ttl_s, by=by, why=why, alert=alert, t=now
+        id=str(uuid7()),
+        launch=launch,
+        kind=kind,
+        args=args,
+        expect=expect,
+        not_after=now + ttl_s,
+        by=by,
+        why=why,
+        alert=alert,
+        t=now,
     )
     wire = command.to_wire()
     segment.write("command", wire)
@@ -115,7 +135,10 @@ def issue(
 
 
 def retract_finished(run_dir: str | os.PathLike[str], ids: Iterable[str]) -> None:
-    """Delete the files of commands that every rank has answered or that are past their end. Missing ones are fine; never raises."""
+    """Delete the files of commands that every rank has answered or that are past their end.
+
+    Missing ones are fine; never raises.
+    """
     folder = Path(run_dir, "control")
     for command_id in ids:
         if not is_uuid(command_id):  # it becomes a file name

@@ -1,7 +1,8 @@
 """The control channel as the trainer sees it: command files in, acks out, and the state that survives a crash.
 
-At each step boundary: `folder.poll()`, then for each command `folder.refusal(...)`; None = apply it, write `control_state.json`, then ack.
-Whoever can write `run_dir/control/` (mode 0700) commands the run. Standard library only; the monitor's side is `commands.py`.
+At each step boundary: `folder.poll()`, then for each command `folder.refusal(...)`; None = apply it, write
+`control_state.json`, then ack. Whoever can write `run_dir/control/` (mode 0700) commands the run. Standard library
+only; the monitor's side is `commands.py`.
 """
 
 from __future__ import annotations
@@ -132,7 +133,10 @@ class Ack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlState:
-    """What the trainer last acked, kept in `run_dir/control_state.json`. A resume takes it when its revision is the higher one."""
+    """What the trainer last acked, kept in `run_dir/control_state.json`.
+
+    A resume takes it when its revision is the higher one.
+    """
 
     revision: int
     bounds: Bounds
@@ -145,7 +149,9 @@ def read_control_state(run_dir: str | os.PathLike[str]) -> ControlState | None:
     path = Path(run_dir, "control_state.json")
     try:
         wire = json.loads(path.read_bytes())
-        return ControlState(revision=int(wire["revision"]), bounds=Bounds.from_wire(wire["bounds"]), step=int(wire["step"]))
+        return ControlState(
+            revision=int(wire["revision"]), bounds=Bounds.from_wire(wire["bounds"]), step=int(wire["step"])
+        )
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -167,7 +173,10 @@ def write_control_state(run_dir: str | os.PathLike[str], state: ControlState) ->
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Write `path` so that a reader sees the old or the new content, never a part: a temporary file, then a rename. Raises OSError."""
+    """Write `path` so that a reader sees the old or the new content, never a part: a temporary file, then a rename.
+
+    Raises OSError.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -182,10 +191,18 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 class ControlFolder:
-    """The trainer's end of `run_dir/control/`: finds commands, checks them. Applying and acking are the trainer's business."""
+    """The trainer's end of `run_dir/control/`: finds commands, checks them.
 
-    def __init__(self, run_dir: str | os.PathLike[str], *, launch: str, can: Sequence[str], limits: Limits | None = None) -> None:
-        """Creates the folder with mode 0700. `can`: kinds that this trainer obeys; `limits`: needed for set_bounds. Raises ControlError."""
+    Applying and acking are the trainer's business.
+    """
+
+    def __init__(
+        self, run_dir: str | os.PathLike[str], *, launch: str, can: Sequence[str], limits: Limits | None = None
+    ) -> None:
+        """Creates the folder with mode 0700. `can`: kinds that this trainer obeys; `limits`: needed for set_bounds.
+
+        Raises ControlError.
+        """
         self.path = Path(run_dir, "control")
         self.broken: list[Ack] = []
         "Rejections of the files that the last poll could not read; ack them, each comes once."
@@ -201,14 +218,19 @@ class ControlFolder:
             raise ControlError(f"cannot create {self.path}: {error.strerror}; make the run folder writable") from None
 
     def poll(self) -> list[Command]:
-        """Commands that were not seen before, in the order of their ids. Never raises; unreadable files go to `broken`."""
+        """Commands that were not seen before, in the order of their ids.
+
+        Never raises; unreadable files go to `broken`.
+        """
         self.broken = []
         try:
             names = os.listdir(self.path)
         except OSError:  # deleted or a file system that is away: no commands now
             return []
         found = []
-        for name in sorted(name for name in names if name.endswith(".json") and not name.startswith(".") and name not in self._seen):
+        for name in sorted(
+            name for name in names if name.endswith(".json") and not name.startswith(".") and name not in self._seen
+        ):
             try:
                 data = _read_regular(self.path / name)
             except FileNotFoundError:  # withdrawn by the monitor between the two calls
@@ -235,19 +257,25 @@ class ControlFolder:
     def refusal(
         self, command: Command, *, revision: int, bounds: Bounds, now: float, step: int | None = None
     ) -> tuple[Literal["rejected", "expired"], str] | None:
-        """Why this command is not obeyed, or None. What a person confirmed is what happens, or nothing: values are never clamped.
+        """Why this command is not obeyed, or None. Values are never clamped: what was confirmed happens, or nothing.
 
-        `revision`, `bounds`: in force. `now`: unix seconds. `step`: the step it would apply to, needed for moves of the positive pair by
-        `guard`; one that is allowed counts as made.
+        `revision`, `bounds`: in force. `now`: unix seconds. `step`: the step it would apply to, needed for moves of the
+        positive pair by `guard`; one that is allowed counts as made.
         """
         if command.launch != self._launch:
             return "expired", f"the command is for launch {command.launch}, this is {self._launch}"
         if now > command.not_after:
             return "expired", f"the command came {now - command.not_after:.0f} s after its end"
         if command.kind not in self._can:
-            return "rejected", f"this trainer does not accept {command.kind!r}; it accepts: {', '.join(self._can) or 'nothing'}"
+            return (
+                "rejected",
+                f"this trainer does not accept {command.kind!r}; it accepts: {', '.join(self._can) or 'nothing'}",
+            )
         if command.expect is not None and command.expect != revision:
-            return "rejected", f"revision {revision} is in force, the command expected {command.expect}: look at the bounds again"
+            return (
+                "rejected",
+                f"revision {revision} is in force, the command expected {command.expect}: look at the bounds again",
+            )
         if command.kind != "set_bounds":
             return None
         message = self._bounds_refusal(command, bounds, step)
@@ -278,7 +306,10 @@ class ControlFolder:
 
 
 def bounds_problems(wanted: Bounds, limits: Limits | None, now: Bounds | None) -> list[str]:
-    """What is wrong with asking for these bounds, a sentence each. `now`: in force, for a sign that has no bounds to move."""
+    """What is wrong with asking for these bounds, a sentence each.
+
+    `now`: in force, for a sign that has no bounds to move.
+    """
     if limits is None:
         return ["this run declares no limits: it is only observed and accepts no bounds"]
     found = limits.problems(wanted)

@@ -1,6 +1,6 @@
-"""The first line of a trainer's segment: who writes, in which launch, under which weight rule, bounds and limits. Checked before step 0.
+"""The first line of a trainer's segment: who writes, in which launch, under which weight rule, bounds and limits.
 
-`Header.create` makes the segment file. Used by the Recorder; standard library only.
+Checked before step 0. `Header.create` makes the segment file. Used by the Recorder; standard library only.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -75,22 +76,28 @@ class Header:
 
     def _check_limits(self) -> None:
         if ("set_bounds" in self.can) != (self.limits is not None):
-            raise RecorderError("limits and can=['set_bounds', ...] go together: a run that is only observed declares none")
+            raise RecorderError(
+                "limits and can=['set_bounds', ...] go together: a run that is only observed declares none"
+            )
         if self.limits is None:
             return
         if self.rule is None:
-            raise RecorderError("limits without rule=...: a run that accepts bounds declares the weight rule that they belong to")
+            raise RecorderError(
+                "limits without rule=...: a run that accepts bounds declares the weight rule that they belong to"
+            )
         for sign in ("pos", "neg"):
             if getattr(self.rule, sign).base == "1" and getattr(self.limits, sign) is not None:
                 raise RecorderError(f"{sign}: base 1 has no bounds to move, so no limits; take Limits.for_rule(rule)")
         problems = self.limits.problems(self.rule.bounds)
         if problems:
-            raise RecorderError(f"bounds at the start: {'; '.join(problems)}. Change the bounds, or declare wider limits")
+            raise RecorderError(
+                f"bounds at the start: {'; '.join(problems)}. Change the bounds, or declare wider limits"
+            )
 
     def _check_edges(self) -> None:
         for name, edges in (self.edges or {}).items():
             values = tuple(float(edge) for edge in edges)
-            if not values or not all(map(math.isfinite, values)) or any(a >= b for a, b in zip(values, values[1:], strict=False)):
+            if not values or not all(map(math.isfinite, values)) or any(a >= b for a, b in pairwise(values)):
                 raise RecorderError(f"edges {name!r}: want at least one, finite, ascending")
             if NAMED_EDGES.get(name, values) != values:
                 raise RecorderError(f"edges {name!r} are a published set and never change: take another name")
@@ -107,11 +114,21 @@ class Header:
         try:
             fields = self._fields()
             folder.mkdir(parents=True, exist_ok=True)
-            return Appender(folder, name, lambda part, q: encode({"v": WIRE_VERSION, "k": "header", "q": q, "t": time.time(), **fields, "part": part}))
+            return Appender(
+                folder,
+                name,
+                lambda part, q: encode(
+                    {"v": WIRE_VERSION, "k": "header", "q": q, "t": time.time(), **fields, "part": part}
+                ),
+            )
         except OSError as error:
-            raise RecorderError(f"cannot record in {folder}: {error.strerror}; make it writable or choose another run_dir") from None
+            raise RecorderError(
+                f"cannot record in {folder}: {error.strerror}; make it writable or choose another run_dir"
+            ) from None
         except (WireError, TypeError, RecursionError) as error:
-            raise RecorderError(f"the header cannot be written: {error}; pass config and effect as plain values") from None
+            raise RecorderError(
+                f"the header cannot be written: {error}; pass config and effect as plain values"
+            ) from None
 
     def _fields(self) -> dict[str, object]:
         edges = {**NAMED_EDGES, **(self.edges or {})}

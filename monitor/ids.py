@@ -1,6 +1,7 @@
 """Identifiers that sort by time: version-7 UUIDs (RFC 9562, section 5.7). Python has `uuid.uuid7` from 3.14 on only.
 
-Ids of one process are strictly increasing, also within a millisecond and when the clock steps back. Standard library only.
+Ids of one process are strictly increasing, also within a millisecond and when the clock steps back. Standard library
+only.
 """
 
 from __future__ import annotations

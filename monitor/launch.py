@@ -1,6 +1,7 @@
-"""Segment files of a run folder: their names, their headers, and the newest launch. For the Recorder and the command line; standard library only.
+"""Segment files of a run folder: their names, their headers, and the newest launch.
 
-`r00003-1790000000125000000-4242-0000.jsonl`: rank, start of the process in ns, process id, part. `monitor-<ns>-<pid>-<part>.jsonl`: the monitor's own.
+For the Recorder and the command line; standard library only. `r00003-1790000000125000000-4242-0000.jsonl`: rank, start
+of the process in ns, process id, part. `monitor-<ns>-<pid>-<part>.jsonl`: the monitor's own.
 """
 
 from __future__ import annotations
@@ -104,7 +105,10 @@ def read_header(path: Path) -> dict[str, object]:
 
 
 def newest_launch(run_dir: str | os.PathLike[str]) -> Launch:
-    """The launch that started last. Raises RunError for a folder that is missing, holds no segments or none that can be read."""
+    """The launch that started last.
+
+    Raises RunError for a folder that is missing, holds no segments or none that can be read.
+    """
     if not Path(run_dir).is_dir():
         raise RunError(f"no run folder {os.fspath(run_dir)!r}: give a run folder, or its path below the root (--root)")
     segments = [(name, path) for name, path in list_segments(run_dir) if not name.is_monitor]

@@ -1,6 +1,7 @@
-"""The canonical metrics: name, how ranks combine, unit, description. The table is `metrics.csv`; docs/metrics.md shows it to people.
+"""The canonical metrics: name, how ranks combine, unit, description.
 
-A name that is not in the table keeps its own name and is averaged. `eval.NAME` combines as NAME does. Standard library only.
+The table is `metrics.csv`; docs/metrics.md shows it to people. A name that is not in the table keeps its own name and
+is averaged. `eval.NAME` combines as NAME does. Standard library only.
 """
 
 from __future__ import annotations
@@ -30,9 +31,13 @@ def _load() -> dict[str, Metric]:
         rows = list(csv.DictReader(file))
     for row in rows:
         if row["agg"] not in get_args(Agg):
-            raise ValueError(f"metrics.csv: {row['name']} has agg {row['agg']!r}, want one of {', '.join(get_args(Agg))}")
+            raise ValueError(
+                f"metrics.csv: {row['name']} has agg {row['agg']!r}, want one of {', '.join(get_args(Agg))}"
+            )
     return {
-        row["name"]: Metric(name=row["name"], agg=cast(Agg, row["agg"]), unit=row["unit"], description=row["description"])
+        row["name"]: Metric(
+            name=row["name"], agg=cast(Agg, row["agg"]), unit=row["unit"], description=row["description"]
+        )
         for row in rows
     }
 

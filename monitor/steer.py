@@ -1,7 +1,8 @@
 """`regimescope bounds|pause|resume|checkpoint|stop RUN`: asks a running trainer for something and waits for its answer.
 
-Through the server of the root when one is alive, else by a monitor segment of its own and the control file. Bounds are absolute weights; those not
-given stay as they are in force. Exit codes: 0 applied or not answered yet, 1 rejected or expired, 2 a user's mistake. Standard library only.
+Through the server of the root when one is alive, else by a monitor segment of its own and the control file. Bounds are
+absolute weights; those not given stay as they are in force. Exit codes: 0 applied or not answered yet, 1 rejected or
+expired, 2 a user's mistake. Standard library only.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Ask:
     expect: int | None
     why: str
     by: str
-    ttl_s: float
+    until: float
+    "Unix seconds; later the command is void."
 
 
 def main(argv: list[str]) -> int:
@@ -62,21 +64,30 @@ def main(argv: list[str]) -> int:
         raise ControlError(f"{run_dir} does not take {_NAMES.get(kind, kind)!r}; it takes: {offered}")
     ask = Ask(
         run_dir=run_dir, launch=launch, kind=kind, args=args, expect=expect, why=options.why, by=options.by,
-        ttl_s=max(TTL_S, 3 * step_s),
+        until=time.time() + max(TTL_S, 3 * step_s),
     )  # fmt: skip
     command_id = send(ask, root)
     wait = options.wait if options.wait is not None else max(MIN_WAIT_S, 3 * step_s)
-    return _report(answers.wait(command_id, wait), ask)
+    outcome = answers.wait(command_id, wait)
+    if outcome is None and answers.ended is not None:
+        print(f"no answer: the trainer has ended ({answers.ended})")
+        return 1
+    return _report(outcome, ask)
 
 
 def find_run(run: str, root: str | None) -> tuple[Path, Path | None]:
-    """The run folder and the root above it where that is known. `run`: a run folder, or its path below the root. Raises RunError."""
+    """The run folder and the root above it where that is known. `run`: a run folder, or its path below the root.
+
+    Raises RunError.
+    """
     above = Path(root or os.environ.get("REGIMESCOPE_ROOT") or "runs")
     for folder in (above / run, Path(run)) if root else (Path(run), above / run):
         if folder.is_dir():
             inside = folder.resolve().is_relative_to(above.resolve())
             return folder, above if inside else None
-    raise RunError(f"no run folder {run!r}, neither here nor below {above}: give a run folder, or --root and its path below it")
+    raise RunError(
+        f"no run folder {run!r}, neither here nor below {above}: give a run folder, or --root and its path below it"
+    )
 
 
 def send(ask: Ask, root: Path | None) -> str:
@@ -86,8 +97,8 @@ def send(ask: Ask, root: Path | None) -> str:
         return _post(ask, *found)
     with MonitorSegment(ask.run_dir) as segment:
         command = issue(
-            ask.run_dir, segment, kind=ask.kind, args=ask.args, launch=ask.launch.launch, expect=ask.expect, by=ask.by, why=ask.why,
-            ttl_s=ask.ttl_s,
+            ask.run_dir, segment, kind=ask.kind, args=ask.args, launch=ask.launch.launch, expect=ask.expect, by=ask.by,
+            why=ask.why, ttl_s=ask.until - time.time(),
         )  # fmt: skip
     return command.id
 
@@ -107,11 +118,13 @@ def _post(ask: Ask, endpoint: Endpoint, path: str) -> str:
     headers = {"content-type": "application/json", "x-regimescope-token": endpoint.token}
     control_token = os.environ.get("REGIMESCOPE_CONTROL_TOKEN")
     if control_token:
-        headers["x-regimescope-control-token"] = control_token
+        headers["x-regimescope-control"] = control_token
     request = urllib.request.Request(
         f"{endpoint.address}/api/commands", json.dumps(body).encode(), headers, method="POST"
     )
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy has no business between us and this server
+    direct = urllib.request.build_opener(
+        urllib.request.ProxyHandler({})
+    )  # a proxy has no business between us and this server
     try:
         with direct.open(request, timeout=30) as response:
             return str(json.loads(response.read())["id"])
@@ -119,7 +132,9 @@ def _post(ask: Ask, endpoint: Endpoint, path: str) -> str:
         with error:
             raise ControlError(f"the server at {endpoint.address} refused: {_reason(error)}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ControlError(f"no answer that makes sense from the server at {endpoint.address}: {error}; is it still running?") from None
+        raise ControlError(
+            f"no answer that makes sense from the server at {endpoint.address}: {error}; is it still running?"
+        ) from None
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
@@ -143,7 +158,10 @@ def _bounds(options: argparse.Namespace, run_dir: Path, launch: Launch) -> tuple
 
 
 def in_force(run_dir: Path, launch: Launch) -> tuple[int, Bounds]:
-    """Revision and bounds in force: what was acked, unless this launch began with a higher revision. Raises ControlError."""
+    """Revision and bounds in force: what was acked, unless this launch began with a higher revision.
+
+    Raises ControlError.
+    """
     state = read_control_state(run_dir)
     if state is not None and state.revision >= launch.revision:
         return state.revision, state.bounds
@@ -154,7 +172,8 @@ def in_force(run_dir: Path, launch: Launch) -> tuple[int, Bounds]:
 
 def _report(outcome: Outcome | None, ask: Ask) -> int:
     if outcome is None:
-        print(f"no answer yet; the command stays until {time.strftime('%H:%M:%S', time.localtime(time.time() + ask.ttl_s))}")
+        until = time.strftime("%H:%M:%S", time.localtime(ask.until))
+        print(f"no answer yet; the command stays until {until}")
         return 0
     if outcome.status != "applied":
         print(f"{outcome.status}: {outcome.message}")
@@ -172,11 +191,17 @@ def _parser(kind: str) -> argparse.ArgumentParser:
     parser.add_argument("run", metavar="RUN", help="run folder, or its path below the root")
     if kind == "set_bounds":
         for option, bound in _OPTIONS.items():
-            parser.add_argument(f"--{option.replace('_', '-')}", type=float, metavar="W", help=f"{bound}, as an absolute weight")
-    parser.add_argument("--why", required=kind == "set_bounds", default="", type=_text, help="the reason, kept with the run")
+            parser.add_argument(
+                f"--{option.replace('_', '-')}", type=float, metavar="W", help=f"{bound}, as an absolute weight"
+            )
+    parser.add_argument(
+        "--why", required=kind == "set_bounds", default="", type=_text, help="the reason, kept with the run"
+    )
     parser.add_argument("--by", default=_user(), help="who asks (default: the user)")
     parser.add_argument("--root", help="root above the runs (default: $REGIMESCOPE_ROOT, else ./runs)")
-    parser.add_argument("--wait", type=float, metavar="S", help="seconds to wait for the answer (default: 60, or 3 steps)")
+    parser.add_argument(
+        "--wait", type=float, metavar="S", help="seconds to wait for the answer (default: 60, or 3 steps)"
+    )
     return parser
 
 

@@ -1,7 +1,8 @@
-"""The wire format of segments: one JSON object a line, UTF-8, `\\n` at the end; every line has `v` (version) and `k` (kind).
+"""The wire format of segments: one JSON object a line, UTF-8, with `v` (version) and `k` (kind).
 
-`encode` writes a line, `decode` reads one, `number` turns a value of the wire into a float: non-finite numbers travel as the strings
-"NaN", "Infinity" and "-Infinity", so that every JSON reader takes the line. What the kinds hold: docs/embedding.md. Standard library only.
+`encode` writes a line, `decode` reads one, `number` turns a value of the wire into a float: non-finite numbers travel
+as the strings "NaN", "Infinity" and "-Infinity", so that every JSON reader takes the line. What the kinds hold:
+docs/embedding.md. Standard library only.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def _scalar(value: object) -> float | int:
 
 
 def plain(value: object) -> object:
-    """A copy of `value` in lists, dicts, texts, finite numbers, true, false and null; non-finite numbers become their strings.
+    """A copy of `value` in JSON's own types; non-finite numbers become their strings.
 
     Raises TypeError for what has no JSON form, RecursionError for what contains itself.
     """
@@ -85,13 +86,17 @@ def decode(line: bytes) -> dict[str, object]:
         raise WireError("no wire line: `v` (a whole number) or `k` (a text) is missing")
     if version > WIRE_VERSION:
         raise WireVersionError(
-            f"wire version {version}, this regimescope reads up to {WIRE_VERSION}: install a newer one (pip install -U regimescope)"
+            f"wire version {version}, this regimescope reads up to {WIRE_VERSION}: "
+            "install a newer one (pip install -U regimescope)"
         )
     return record
 
 
 def number(value: object) -> float:
-    """A number of the wire as a float; the three strings become nan, inf and -inf. Raises WireError for anything else."""
+    """A number of the wire as a float; the three strings become nan, inf and -inf.
+
+    Raises WireError for anything else.
+    """
     if isinstance(value, int | float):
         try:
             return float(value)
