@@ -230,7 +230,9 @@ class Catalog:
         by_key = {row[0]: Run(**dict(zip(names, row, strict=True)), stored=True) for row in rows}
         catalog.runs = {run.path: run for run in by_key.values()}
         catalog._next_key = 1 + max(by_key, default=0)
-        for key, number, kind, value in con.execute("SELECT run_key, slice_id, kind, value FROM slice ORDER BY run_key, slice_id").fetchall():
+        for key, number, kind, value in con.execute(
+            "SELECT run_key, slice_id, kind, value FROM slice ORDER BY run_key, slice_id"
+        ).fetchall():
             by_key[key].slices[kind, value] = number
         _load_launches(con, by_key)
         _load_segments(con, by_key)
@@ -268,7 +270,8 @@ def _insert_launch(con: duckdb.DuckDBPyConnection, run_key: int, launch: Launch)
     columns = [f.name for f in fields(launch)]
     marks = ", ".join(_placeholder(c) for c in columns)
     con.execute(
-        f"INSERT INTO launch (run_key, {', '.join(columns)}) VALUES (?, {marks})", [run_key, *(getattr(launch, c) for c in columns)]
+        f"INSERT INTO launch (run_key, {', '.join(columns)}) VALUES (?, {marks})",
+        [run_key, *(getattr(launch, c) for c in columns)],
     ).fetchall()
 
 
@@ -284,10 +287,14 @@ def _save_segment(con: duckdb.DuckDBPyConnection, run_key: int, segment: Segment
     values = [getattr(segment, c) for c in _SEGMENT_COLUMNS]
     if segment.stored:
         assignments = ", ".join(f"{c} = ?" for c in _SEGMENT_COLUMNS[1:])
-        con.execute(f"UPDATE segment SET {assignments} WHERE run_key = ? AND segment = ?", [*values[1:], run_key, segment.name]).fetchall()
+        con.execute(
+            f"UPDATE segment SET {assignments} WHERE run_key = ? AND segment = ?", [*values[1:], run_key, segment.name]
+        ).fetchall()
         return
     columns = ", ".join(("segment", *_SEGMENT_COLUMNS[1:]))
-    con.execute(f"INSERT INTO segment (run_key, {columns}) VALUES ({', '.join('?' * 10)})", [run_key, *values]).fetchall()
+    con.execute(
+        f"INSERT INTO segment (run_key, {columns}) VALUES ({', '.join('?' * 10)})", [run_key, *values]
+    ).fetchall()
 
 
 def _load_launches(con: duckdb.DuckDBPyConnection, runs: Mapping[int, Run]) -> None:

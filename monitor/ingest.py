@@ -108,7 +108,9 @@ class Ingester:
             self._catalog.touch_run(run)
         self._first_sight(run, files)
         if any(not file.is_monitor for file in grown):
-            live = run.run_key in self._up_to_date  # this process saw it grow; else the file's own time says when it did
+            live = (
+                run.run_key in self._up_to_date
+            )  # this process saw it grow; else the file's own time says when it did
             self._arrived[run.run_key] = time.monotonic() if live else _arrival(f for f in grown if not f.is_monitor)
             if run.status == "crashed":
                 run.status = "running"
@@ -168,7 +170,11 @@ class Ingester:
         given_up = set()
         for run in self._catalog.runs.values():
             silent = silence.get(run.run_key, 0.0)
-            if run.status == "running" and silent > CRASHED_FLOOR_S and crashed(silent, median_step_s(con, run.run_key)):
+            if (
+                run.status == "running"
+                and silent > CRASHED_FLOOR_S
+                and crashed(silent, median_step_s(con, run.run_key))
+            ):
                 run.status = "crashed"
                 self._catalog.touch_run(run)
                 given_up.add(run.run_key)
@@ -222,5 +228,3 @@ def _arrival(files: Iterable[SegmentFile]) -> float:
     """When the newest of them grew, on this process's clock."""
     age = max(0.0, time.time() - max(file.mtime for file in files))
     return time.monotonic() - age
-
-

@@ -208,7 +208,9 @@ class LineReader:
         if slice_id is None:
             return
         for name, value, weight in values:
-            self.batch.add("scalar", (*place, update, slice_id, time, self.catalog.metric(name, self.batch), value, weight))
+            self.batch.add(
+                "scalar", (*place, update, slice_id, time, self.catalog.metric(name, self.batch), value, weight)
+            )
 
     def _step(self, record: Record) -> None:
         self._scalars(record)
@@ -219,7 +221,10 @@ class LineReader:
         assert self.segment.header is not None
         names = self.segment.header.buckets
         place, update, time = self._place(record), _update(record) or 0, _time(record)
-        revision, bounds = _whole(record.get("rev", 0), "rev"), Bounds.from_wire(_object(record.get("bounds"), "bounds"))
+        revision, bounds = (
+            _whole(record.get("rev", 0), "rev"),
+            Bounds.from_wire(_object(record.get("bounds"), "bounds")),
+        )
         counts = {c: [_whole(x, c) for x in _seven(record, c, len(names))] for c in _COUNTS}
         sums = {c: [number(x) for x in _seven(record, c, len(names))] for c in (*_SUMS, *_MORE_SUMS)}
         effect, sampled = self._effect(record, len(names))
@@ -232,7 +237,14 @@ class LineReader:
             head: Row = (*place, update, slice_id, time, bucket, revision, *limits)
             self.batch.add(
                 "bucket_step",
-                (*head, *(counts[c][i] for c in _COUNTS), *(sums[c][i] for c in _SUMS), effect[i], sampled[i], *(sums[c][i] for c in _MORE_SUMS)),
+                (
+                    *head,
+                    *(counts[c][i] for c in _COUNTS),
+                    *(sums[c][i] for c in _SUMS),
+                    effect[i],
+                    sampled[i],
+                    *(sums[c][i] for c in _MORE_SUMS),
+                ),
             )
 
     @staticmethod
@@ -254,7 +266,9 @@ class LineReader:
             index = _list(columns.get("i"), "i")
             counts = _dense([_whole(x, "n") for x in _list(columns.get("n"), "n")], index, bins, 0)
             sums = [_dense([number(x) for x in _list(columns.get(c), c)], index, bins, 0.0) for c in ("r", "a")]
-            more = _dense([number(x) for x in _list(columns["ra"], "ra")], index, bins, 0.0) if "ra" in columns else None
+            more = (
+                _dense([number(x) for x in _list(columns["ra"], "ra")], index, bins, 0.0) if "ra" in columns else None
+            )
             rows.append((sign, edges_id, counts, *sums, more))
         slice_id = self._slice(record)
         if slice_id is not None:
@@ -304,12 +318,33 @@ class LineReader:
             named = self.run.launches.get(str(payload.get("launch")))
             launch_no = named.launch_no if named else None
         sequence = _whole(record.get("q"), "q")
-        row = (self.run.run_key, launch_no, self.segment.rank, sequence, _time(record), step, kind, json_text(plain(payload)))
+        row = (
+            self.run.run_key,
+            launch_no,
+            self.segment.rank,
+            sequence,
+            _time(record),
+            step,
+            kind,
+            json_text(plain(payload)),
+        )
         self.batch.add("event", row)
 
     def _note(self, kind: str, data: Mapping[str, object]) -> None:
         """An event of the ingester itself."""
-        self.batch.add("event", (self.run.run_key, self.segment.launch_no, self.segment.rank, None, None, None, kind, json_text(plain(data))))
+        self.batch.add(
+            "event",
+            (
+                self.run.run_key,
+                self.segment.launch_no,
+                self.segment.rank,
+                None,
+                None,
+                None,
+                kind,
+                json_text(plain(data)),
+            ),
+        )
 
     def _ack(self, record: Record) -> None:
         ack = Ack.from_wire(record)
@@ -318,7 +353,18 @@ class LineReader:
         revision = None if record.get("rev") is None else _whole(record["rev"], "rev")
         self.batch.add(
             "ack",
-            (self.run.run_key, _uuid(ack.id), self.segment.launch_no, self.segment.rank, _time(record), step, ack.status, revision, applied, ack.message),
+            (
+                self.run.run_key,
+                _uuid(ack.id),
+                self.segment.launch_no,
+                self.segment.rank,
+                _time(record),
+                step,
+                ack.status,
+                revision,
+                applied,
+                ack.message,
+            ),
         )
 
     def _end(self, record: Record) -> None:
@@ -341,7 +387,19 @@ class LineReader:
         times = (_time(record) or 0.0, c.not_after)
         alert = None if c.alert is None else _uuid(c.alert)
         self.batch.add(
-            "command", (self.run.run_key, _uuid(c.id), c.launch, *times, c.by, c.kind, json_text(plain(c.args)), expect, alert, c.why)
+            "command",
+            (
+                self.run.run_key,
+                _uuid(c.id),
+                c.launch,
+                *times,
+                c.by,
+                c.kind,
+                json_text(plain(c.args)),
+                expect,
+                alert,
+                c.why,
+            ),
         )
 
     def _mark(self, record: Record) -> None:
@@ -352,7 +410,17 @@ class LineReader:
         step = None if record.get("s") is None else _whole(record["s"], "s")
         until = None if record.get("until") is None else _whole(record["until"], "until")
         signature, text = _optional_text(record.get("signature")), _optional_text(record.get("text"))
-        row = (_uuid(record.get("id")), _time(record) or 0.0, _optional_text(record.get("by")), kind, alert, signature, step, until, text)
+        row = (
+            _uuid(record.get("id")),
+            _time(record) or 0.0,
+            _optional_text(record.get("by")),
+            kind,
+            alert,
+            signature,
+            step,
+            until,
+            text,
+        )
         self.batch.add("mark", (self.run.run_key, *row))
 
 

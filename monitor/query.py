@@ -45,7 +45,7 @@ class RunRow:
 
     run_key: int
     path: str
-    "Folder relative to the root: the identity. \".\" when the root is the run itself."
+    'Folder relative to the root: the identity. "." when the root is the run itself.'
     run_id: str
     name: str | None
     status: str
@@ -124,7 +124,7 @@ class AlertRow:
     step_last: int
     evidence: Mapping[str, object]
     remedy: Mapping[str, object]
-    "bound (\"neg.w_min\" or None), direction, target, text."
+    'bound ("neg.w_min" or None), direction, target, text.'
     inhibited_by: str | None
     "Rule that explains this one."
     title: str
@@ -143,7 +143,7 @@ class AlertRow:
     until_step: int | None = None
     "End of a snooze."
     slice: str | None = None
-    "\"env=math\"; None = everything."
+    '"env=math"; None = everything.'
 
     @property
     def open(self) -> bool:
@@ -220,6 +220,8 @@ class SegmentRow:
     lost: int
     "Records that the recorder dropped or that are missing from the file."
     bad_lines: int
+    refused: str | None = None
+    "Why nothing more of this file is read."
 
 
 _RUN_COLUMNS = """run_key, path, run_id, name, status, state, epoch(state_since), epoch(started_at), epoch(last_row_at), last_step, launch_no, launch_id,
@@ -228,7 +230,10 @@ _RUN_COLUMNS = """run_key, path, run_id, name, status, state, epoch(state_since)
 
 def list_runs(con: Connection) -> list[RunRow]:
     """All runs, the one that wrote last first."""
-    return [_run_row(r) for r in con.execute(f"SELECT {_RUN_COLUMNS} FROM v_run ORDER BY last_row_at DESC NULLS LAST, path").fetchall()]
+    return [
+        _run_row(r)
+        for r in con.execute(f"SELECT {_RUN_COLUMNS} FROM v_run ORDER BY last_row_at DESC NULLS LAST, path").fetchall()
+    ]
 
 
 def run_by_path(con: Connection, path: str) -> RunRow | None:
@@ -245,7 +250,9 @@ def run_by_key(con: Connection, run_key: int) -> RunRow | None:
 
 def slices(con: Connection, run_key: int) -> list[SliceRow]:
     """Slice 0 first."""
-    rows = con.execute("SELECT slice_id, kind, value FROM slice WHERE run_key = ? ORDER BY slice_id", [run_key]).fetchall()
+    rows = con.execute(
+        "SELECT slice_id, kind, value FROM slice WHERE run_key = ? ORDER BY slice_id", [run_key]
+    ).fetchall()
     return [SliceRow(slice_id=i, kind=kind, value=value) for i, kind, value in rows]
 
 
@@ -254,7 +261,9 @@ def metric_names(con: Connection, run_key: int) -> list[str]:
     names = con.execute(
         "SELECT DISTINCT name FROM metric JOIN scalar USING (metric_id) WHERE run_key = ? ORDER BY name", [run_key]
     ).fetchall()
-    buckets = con.execute("SELECT DISTINCT bucket::VARCHAR FROM bucket_step WHERE run_key = ? ORDER BY 1", [run_key]).fetchall()
+    buckets = con.execute(
+        "SELECT DISTINCT bucket::VARCHAR FROM bucket_step WHERE run_key = ? ORDER BY 1", [run_key]
+    ).fetchall()
     derived = [f"{bucket}.{column}" for (bucket,) in buckets for column in BUCKET_COLUMNS]
     return [name for (name,) in names] + derived + (list(BOUND_NAMES) if buckets else [])
 
@@ -262,7 +271,9 @@ def metric_names(con: Connection, run_key: int) -> list[str]:
 def rows_after(con: Connection, run_key: int, slice_id: int, name: str, since_step: int) -> Series:
     """Every point with step > since_step, not thinned."""
     source, values = _source(run_key, slice_id, name)
-    rows = con.execute(f"SELECT step, value FROM ({source}) WHERE step > ? ORDER BY step", [*values, since_step]).fetchall()
+    rows = con.execute(
+        f"SELECT step, value FROM ({source}) WHERE step > ? ORDER BY step", [*values, since_step]
+    ).fetchall()
     return _plain(rows)
 
 
@@ -360,8 +371,11 @@ def checkpoints(con: Connection, run_key: int) -> list[EventRow]:
 
 def segments(con: Connection, run_key: int) -> list[SegmentRow]:
     """The tailed files with what was lost in them."""
-    rows = con.execute("SELECT segment, byte_offset, lost, bad_lines FROM segment WHERE run_key = ? ORDER BY segment", [run_key]).fetchall()
-    return [SegmentRow(segment=name, byte_offset=offset, lost=lost, bad_lines=bad) for name, offset, lost, bad in rows]
+    rows = con.execute(
+        "SELECT segment, byte_offset, lost, bad_lines, refused FROM segment WHERE run_key = ? ORDER BY segment",
+        [run_key],
+    ).fetchall()
+    return [SegmentRow(segment=r[0], byte_offset=r[1], lost=r[2], bad_lines=r[3], refused=r[4]) for r in rows]
 
 
 def repeated_stretches(con: Connection, run_key: int) -> list[tuple[int, int]]:
@@ -431,7 +445,24 @@ def _binned(rows: Sequence[tuple[int | None, float, int, float, int | None, int]
 
 
 def _run_row(r: tuple[Any, ...]) -> RunRow:
-    (run_key, path, run_id, name, status, state, since, started, last_row, last_step, launch_no, launch_id, objective, framework, source, ranks) = r[:16]
+    (
+        run_key,
+        path,
+        run_id,
+        name,
+        status,
+        state,
+        since,
+        started,
+        last_row,
+        last_step,
+        launch_no,
+        launch_id,
+        objective,
+        framework,
+        source,
+        ranks,
+    ) = r[:16]
     capabilities, limits, rule, config, end_reason = r[16:]
     return RunRow(
         run_key=run_key, path=path, run_id=run_id, name=name, status=status, state=state, state_since=since, started_at=started,
@@ -442,7 +473,23 @@ def _run_row(r: tuple[Any, ...]) -> RunRow:
 
 
 def _alert_row(r: tuple[Any, ...]) -> AlertRow:
-    (alert_id, incident_id, signature, rule, severity, state, driver, onset, detected, last, evidence, remedy, inhibited_by, title, text) = r[:15]
+    (
+        alert_id,
+        incident_id,
+        signature,
+        rule,
+        severity,
+        state,
+        driver,
+        onset,
+        detected,
+        last,
+        evidence,
+        remedy,
+        inhibited_by,
+        title,
+        text,
+    ) = r[:15]
     direction, score, launch_no, ordinal, superseded, mark, actor, mark_text, until_step, slice_id, kind, value = r[15:]
     return AlertRow(
         alert_id=alert_id, incident_id=incident_id, signature=signature, rule=rule, severity=severity, state=state, driver=driver, step_onset=onset,
@@ -453,7 +500,25 @@ def _alert_row(r: tuple[Any, ...]) -> AlertRow:
 
 
 def _command_row(r: tuple[Any, ...], history: Mapping[int, tuple[Bounds, int]]) -> CommandRow:
-    command_id, launch_id, kind, args, expect, issued, not_after, by, why, alert_id, status, ranks, applied_ranks, step, revision, applied, message = r
+    (
+        command_id,
+        launch_id,
+        kind,
+        args,
+        expect,
+        issued,
+        not_after,
+        by,
+        why,
+        alert_id,
+        status,
+        ranks,
+        applied_ranks,
+        step,
+        revision,
+        applied,
+        message,
+    ) = r
     parsed = _object(args)
     before = history.get(expect) if isinstance(expect, int) else None
     return CommandRow(
@@ -468,7 +533,9 @@ def _changes(old: Bounds | None, new: Bounds | None) -> tuple[BoundChange, ...]:
         return ()
     before = named_bounds(old) if old else {}
     return tuple(
-        BoundChange(name=name, old=before.get(name), new=value) for name, value in named_bounds(new).items() if before.get(name) != value
+        BoundChange(name=name, old=before.get(name), new=value)
+        for name, value in named_bounds(new).items()
+        if before.get(name) != value
     )
 
 

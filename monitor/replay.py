@@ -17,7 +17,16 @@ from regimescope.monitor.catalog import json_text
 from regimescope.monitor.live import GAP_FLOOR_S, Pulse, pulse
 from regimescope.monitor.query import Connection, named_bounds
 from regimescope.monitor.store import Store
-from regimescope.monitor.timeline import BoundsAt, LaunchInfo, Point, StepSeen, bounds_data, read_launches, read_span, steps_after
+from regimescope.monitor.timeline import (
+    BoundsAt,
+    LaunchInfo,
+    Point,
+    StepSeen,
+    bounds_data,
+    read_launches,
+    read_span,
+    steps_after,
+)
 from regimescope.monitor.wire import plain
 
 LATE_S = 60.0
@@ -116,7 +125,9 @@ class LaunchReplay:
                 Episode(
                     finding=f,
                     launch=owner,
-                    incident_id=uuid.uuid5(_NAMESPACE, f"incident\0{path}\0{first[f.incident].launch_id}\0{f.incident}"),
+                    incident_id=uuid.uuid5(
+                        _NAMESPACE, f"incident\0{path}\0{first[f.incident].launch_id}\0{f.incident}"
+                    ),
                     opened_at=self._times.get(f.step_detected),
                     partial=self.partial,
                 ),
@@ -155,7 +166,11 @@ class Replayer:
     def update(self, changed: set[int], silence: Mapping[int, float]) -> None:
         """Bring these runs up to date, and look for silent ones. A run that is new here is replayed from its beginning, changed or not."""
         due = changed | (silence.keys() - self._runs.keys()) | {key for key, run in self._runs.items() if run.waiting}
-        quiet = [key for key, silent in silence.items() if key in self._runs and (silent > GAP_FLOOR_S or self._runs[key].gap)]
+        quiet = [
+            key
+            for key, silent in silence.items()
+            if key in self._runs and (silent > GAP_FLOOR_S or self._runs[key].gap)
+        ]
         if not due and not quiet:
             return
         with self._store.cursor() as con:
@@ -221,7 +236,11 @@ class Replayer:
     def _write(self, con: Connection, run: RunReplay) -> None:
         """Replace the alerts of a run in one transaction."""
         episodes = {**run.episodes, **dict(run.current.episodes(run.path))}
-        slices = dict(con.execute("SELECT value, slice_id FROM slice WHERE run_key = ? AND kind = 'env'", [run.run_key]).fetchall())
+        slices = dict(
+            con.execute(
+                "SELECT value, slice_id FROM slice WHERE run_key = ? AND kind = 'env'", [run.run_key]
+            ).fetchall()
+        )
         superseded = {launch.launch_no: launch.superseded_from for launch in run.launches}
         rows = [
             _alert_row(run, key, episode, superseded[key[0]], slices.get(episode.finding.slice, 0), self._rules.version)
@@ -275,7 +294,12 @@ def _alert_row(
     f, launch = episode.finding, episode.launch
     superseded = superseded_from is not None and f.step_detected >= superseded_from
     evidence = {**f.evidence, "partial_steps": True} if episode.partial else dict(f.evidence)
-    remedy = {"bound": f.remedy.bound, "direction": f.remedy.direction, "target": f.remedy.target, "text": f.remedy.text}
+    remedy = {
+        "bound": f.remedy.bound,
+        "direction": f.remedy.direction,
+        "target": f.remedy.target,
+        "text": f.remedy.text,
+    }
     return {
         "run_key": run.run_key, "incident_id": str(episode.incident_id), "alert_id": alert_id(run.path, launch.launch_id, f.rule, f.slice, f.ordinal),
         "launch_no": launch.launch_no, "signature": f.signature, "rule": f.rule, "rule_version": version, "slice_id": slice_id,
@@ -292,7 +316,12 @@ def _gap_row(run: RunReplay, gap: Gap, version: str) -> dict[str, object]:
     ordinal = min(gap.step, 65_535)
     name = alert_id(run.path, launch.launch_id, GAP_RULE, None, ordinal)
     text = f"No row for {gap.silent_s:.0f} s after step {gap.step}; a step takes {gap.median_step_s:.1f} s."
-    remedy = {"bound": None, "direction": None, "target": None, "text": "See whether the training process lives; resume it from its checkpoint if not."}
+    remedy = {
+        "bound": None,
+        "direction": None,
+        "target": None,
+        "text": "See whether the training process lives; resume it from its checkpoint if not.",
+    }
     return {
         "run_key": run.run_key, "incident_id": name, "alert_id": name, "launch_no": launch.launch_no, "signature": GAP_RULE, "rule": GAP_RULE,
         "rule_version": version, "slice_id": 0, "ordinal": ordinal, "severity": "warning", "step_onset": gap.step, "step_detected": gap.step,

@@ -81,7 +81,9 @@ class Batch:
 
 def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: list[Row]) -> None:
     columns = TABLES[table]
-    arrays = [pa.array(values, type=kind) for values, kind in zip(zip(*rows, strict=True), columns.values(), strict=True)]
+    arrays = [
+        pa.array(values, type=kind) for values, kind in zip(zip(*rows, strict=True), columns.values(), strict=True)
+    ]
     con.register("batch", pa.table(dict(zip(columns, arrays, strict=True))))
     try:
         wanted = ", ".join(f'to_timestamp("{c}")' if c in _TIMES else f'"{c}"' for c in columns)

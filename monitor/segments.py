@@ -86,7 +86,11 @@ def list_segments(run_dir: Path) -> list[SegmentFile]:
             for entry in entries:
                 if entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
                     status = entry.stat(follow_symlinks=False)
-                    found.append(SegmentFile(name=entry.name, size=status.st_size, mtime=status.st_mtime, order=_order(entry.name)))
+                    found.append(
+                        SegmentFile(
+                            name=entry.name, size=status.st_size, mtime=status.st_mtime, order=_order(entry.name)
+                        )
+                    )
     except OSError:
         return []
     return sorted(found, key=lambda f: (f.order, f.name))

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,8 @@ from regimescope.monitor.ingest import Ingester
 from regimescope.monitor.live import Liveness, liveness
 from regimescope.monitor.replay import Replayer
 from regimescope.monitor.store import Store
+
+__all__ = ["Head", "Liveness", "Monitor"]
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +51,19 @@ class Monitor:
     """Ingestion, detectors and control of all runs below a root. Raises StoreOwned when another process owns the index."""
 
     def __init__(
-        self, root: Path, *, read_only: bool = False, actor: str | None = None, tick_s: float = 0.25, store: Store | None = None
+        self,
+        root: Path,
+        *,
+        read_only: bool = False,
+        actor: str | None = None,
+        tick_s: float = 0.25,
+        store: Store | None = None,
+        only: Sequence[str] | None = None,
     ) -> None:
-        """`read_only`: no commands and no marks. `actor`: who is behind commands without a name of their own; default the OS user."""
+        """`read_only`: no commands and no marks. `actor`: who commands are by that bring no name; default the OS user.
+
+        `store`: default is to own the index of the root. `only`: paths of the runs to read; None = all.
+        """
         self.root = Path(root).resolve()
         self.read_only = read_only
         self.actor = actor or _os_user()
@@ -59,7 +71,8 @@ class Monitor:
         self.store = store or Store.open(self.root)
         self.degraded: str | None = None
         "Why the index does not work at the moment; None = it does."
-        self._ingester = Ingester(self.store)
+        self._only = only
+        self._ingester = Ingester(self.store, only=only)
         self._replayer = Replayer(self.store)
         self._segments: dict[int, commands.MonitorSegment] = {}
         self._lock = threading.Lock()
@@ -88,6 +101,11 @@ class Monitor:
             for run_key in changed:
                 self._retract(run_key)
             return bool(changed)
+
+    def catch_up(self) -> None:
+        """Read everything there is and run the detectors over it, once: for commands that only read."""
+        with self._lock:
+            self._replayer.update(self._ingester.catch_up(), {})
 
     def head(self, run_key: int) -> Head:
         """How far the detectors are with this run."""
@@ -124,9 +142,13 @@ class Monitor:
         if live.ended:
             raise ControlError(f"{run.path} has ended ({run.end_reason or 'no end line'}): nobody reads a command")
         if live.stale:
-            raise ControlError(f"{run.path} has been silent for {live.silent_s:.0f} s: nobody reads a command; see whether its process lives")
-        if run.capabilities and kind not in run.capabilities or not run.capabilities:
-            raise ControlError(f"{run.path} does not take {kind!r}; it takes: {', '.join(run.capabilities) or 'no commands'}")
+            raise ControlError(
+                f"{run.path} has been silent for {live.silent_s:.0f} s: nobody reads a command; see whether its process lives"
+            )
+        if kind not in run.capabilities:
+            raise ControlError(
+                f"{run.path} does not take {kind!r}; it takes: {', '.join(run.capabilities) or 'no commands'}"
+            )
         if kind == "set_bounds":
             _check_bounds(run, args)
         launch = run.launch_id or ""
@@ -144,7 +166,14 @@ class Monitor:
         )
 
     def mark(
-        self, run_key: int, *, kind: str, alert_id: str | None, by: str | None, text: str = "", until_step: int | None = None
+        self,
+        run_key: int,
+        *,
+        kind: str,
+        alert_id: str | None,
+        by: str | None,
+        text: str = "",
+        until_step: int | None = None,
     ) -> None:
         """What a person says about an alert: acknowledge, snooze (with until_step), false_alarm, confirmed, reopen, note. Raises ControlError."""
         if kind not in MARK_KINDS:
@@ -154,7 +183,14 @@ class Monitor:
             signatures = {a.alert_id: a.signature for a in query.alerts(con, run_key)}
         if alert_id is not None and alert_id not in signatures:
             raise ControlError(f"{run.path} has no alert {alert_id}")
-        line = {"id": str(uuid.uuid4()), "by": by or self.actor, "kind": kind, "alert": alert_id, "text": text, "until": until_step}
+        line = {
+            "id": str(uuid.uuid4()),
+            "by": by or self.actor,
+            "kind": kind,
+            "alert": alert_id,
+            "text": text,
+            "until": until_step,
+        }
         self._segment(run_key, run).write("mark", {**line, "signature": signatures.get(alert_id or "")})
 
     def _writable(self, run_key: int) -> query.RunRow:
@@ -177,7 +213,9 @@ class Monitor:
             return
         with self.store.cursor() as con:
             run = query.run_by_key(con, run_key)
-            done = [c.command_id for c in query.commands(con, run_key) if c.status in ("applied", "rejected", "expired")]
+            done = [
+                c.command_id for c in query.commands(con, run_key) if c.status in ("applied", "rejected", "expired")
+            ]
         if run is not None and done:
             commands.retract_finished(self.root / run.path, done)
 
@@ -204,7 +242,7 @@ class Monitor:
             self.degraded = str(error)
             return
         with self._lock:
-            self._ingester = Ingester(self.store)
+            self._ingester = Ingester(self.store, only=self._only)
             self._replayer = Replayer(self.store)
 
 

@@ -94,7 +94,9 @@ def _connect(root: Path, path: Path | None) -> tuple[duckdb.DuckDBPyConnection, 
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise StoreError(f"cannot create {path.parent} for the index: {error.strerror}; set REGIMESCOPE_CACHE to a folder you can write") from None
+        raise StoreError(
+            f"cannot create {path.parent} for the index: {error.strerror}; set REGIMESCOPE_CACHE to a folder you can write"
+        ) from None
     connection = _open_file(root, path)
     if connection is not None and _schema_hash(connection) == SCHEMA_HASH:
         return _locked_down(connection, root, path), False
@@ -117,7 +119,9 @@ def _open_file(root: Path, path: Path) -> duckdb.DuckDBPyConnection | None:
         if "lock" in message.lower():
             raise _owned(root) from None
         if "permission" in message.lower() or "No such file" in message:
-            raise StoreError(f"cannot open the index {path}: {message.splitlines()[0]}; set REGIMESCOPE_CACHE to a folder you can write") from None
+            raise StoreError(
+                f"cannot open the index {path}: {message.splitlines()[0]}; set REGIMESCOPE_CACHE to a folder you can write"
+            ) from None
         return None
 
 
@@ -125,7 +129,9 @@ def _owned(root: Path) -> StoreOwned:
     endpoint = read_endpoint(root)
     if endpoint is None:
         return StoreOwned(f"another process owns the index of {root}; stop it, or use another root")
-    return StoreOwned(f"a server for {root} is already running at {endpoint.address} (pid {endpoint.pid})", endpoint.address)
+    return StoreOwned(
+        f"a server for {root} is already running at {endpoint.address} (pid {endpoint.pid})", endpoint.address
+    )
 
 
 def _schema_hash(connection: duckdb.DuckDBPyConnection) -> str | None:
@@ -139,7 +145,9 @@ def _schema_hash(connection: duckdb.DuckDBPyConnection) -> str | None:
 def _prepared(connection: duckdb.DuckDBPyConnection, root: Path, path: Path | None) -> duckdb.DuckDBPyConnection:
     connection.begin()
     connection.execute(SCHEMA).fetchall()
-    connection.execute("INSERT INTO meta (schema_hash, app_version) VALUES (?, ?)", [SCHEMA_HASH, __version__]).fetchall()
+    connection.execute(
+        "INSERT INTO meta (schema_hash, app_version) VALUES (?, ?)", [SCHEMA_HASH, __version__]
+    ).fetchall()
     connection.commit()
     return _locked_down(connection, root, path)
 

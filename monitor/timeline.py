@@ -185,7 +185,10 @@ def bounds_data(facts: Mapping[str, object], at: BoundsAt | None) -> dict[str, o
 def _facts(objective: str | None, source: str | None, rule: str | None) -> dict[str, object]:
     facts: dict[str, object] = {"objective": objective or "", "ratio_source": source or ""}
     sides = json.loads(rule) if rule else {}
-    return {**facts, **{f"{sign}.base": side["base"] for sign, side in sides.items() if isinstance(side, dict) and "base" in side}}
+    return {
+        **facts,
+        **{f"{sign}.base": side["base"] for sign, side in sides.items() if isinstance(side, dict) and "base" in side},
+    }
 
 
 def _bounds(text: str | None) -> Bounds | None:

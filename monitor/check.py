@@ -1,0 +1,165 @@
+"""`regimescope check RUN [--json] [--fail-on critical|warning]`: the detectors over a finished or running run, for people and for CI.
+
+Exit code 0: no critical alert; 1: one (or, with --fail-on warning, a warning); 2: the run cannot be read. What the bounds alone tell (the lint) and alerts of
+a stretch that a later launch repeated are reported and do not decide. Reads the segments into a private index and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from textwrap import fill
+
+from regimescope.detectors import Blind
+from regimescope.monitor import query
+from regimescope.monitor.private import RunView, read_run
+from regimescope.monitor.wire import plain
+
+LINT = "bounds_lint"
+_FAILING = {"critical": ("critical",), "warning": ("critical", "warning")}
+_RANK = {"critical": 0, "warning": 1, "info": 2}
+_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What `check` found; `--json` prints these fields."""
+
+    run: str
+    "Path below the root."
+    status: str
+    "running | ended | crashed | imported"
+    steps: int
+    "Steps that were finished and count."
+    last_step: int | None
+    verdict: str
+    "critical | warning | info | ok: the worst alert that counts."
+    alerts: list[dict[str, object]]
+    "Worst first, then by onset."
+    lint: list[dict[str, object]]
+    "What the bounds alone tell."
+    blind: list[dict[str, object]]
+    "Rules that could not speak, or not fully, with the reason."
+    lost: int
+    "Records missing from the segments."
+    bad_lines: int
+
+    def fails(self, fail_on: str) -> bool:
+        """Whether an alert of that severity or a higher one counts."""
+        return self.verdict in _FAILING[fail_on]
+
+
+def main(argv: list[str]) -> int:
+    """Print the report; exit code 0 or 1. Raises RunError."""
+    options = _parser().parse_args(argv)
+    with read_run(options.run, options.root) as view:
+        report = make_report(view)
+    print(json.dumps(plain(asdict(report)), indent=2, ensure_ascii=False) if options.json else as_text(report))
+    return int(report.fails(options.fail_on))
+
+
+def make_report(view: RunView) -> Report:
+    """The report of a run that was read."""
+    key = view.run.run_key
+    with view.monitor.store.cursor() as con:
+        alerts = query.alerts(con, key)
+        segments = query.segments(con, key)
+        steps = query.step_count(con, key)
+    ordered = sorted(alerts, key=lambda a: (a.superseded, _RANK[a.severity], a.step_onset, a.rule))
+    found = [a for a in ordered if a.signature != LINT]
+    counted = [a.severity for a in found if not a.superseded]
+    return Report(
+        run=view.run.path,
+        status=view.run.status,
+        steps=steps,
+        last_step=view.run.last_step,
+        verdict=min(counted, key=lambda severity: _RANK[severity], default="ok"),
+        alerts=[_alert(a) for a in found],
+        lint=[_alert(a) for a in ordered if a.signature == LINT and not a.superseded],
+        blind=[_blind(b) for b in view.monitor.blind(key) if b.status in ("blind", "degraded")],
+        lost=sum(s.lost for s in segments),
+        bad_lines=sum(s.bad_lines for s in segments),
+    )
+
+
+def _alert(a: query.AlertRow) -> dict[str, object]:
+    return {
+        "signature": a.signature, "rule": a.rule, "severity": a.severity, "state": a.state, "step_onset": a.step_onset,
+        "step_detected": a.step_detected, "step_last": a.step_last, "driver": a.driver, "direction": a.direction, "slice": a.slice,
+        "title": a.title, "text": a.text, "remedy": dict(a.remedy), "evidence": dict(a.evidence), "inhibited_by": a.inhibited_by,
+        "superseded": a.superseded, "alert_id": a.alert_id,
+    }  # fmt: skip
+
+
+def _blind(b: Blind) -> dict[str, object]:
+    return {"rule": b.rule, "status": b.status, "reason": b.reason, "help": b.help}
+
+
+def as_text(report: Report) -> str:
+    """For people: the verdict first, a block per alert, what the rules could not see last."""
+    parts = [_headline(report)]
+    parts += [_block(a) for a in report.alerts]
+    if report.lint:
+        parts.append(
+            "\n".join(
+                ["bounds lint (from the configuration, no detection):", *(_item(str(a["text"])) for a in report.lint)]
+            )
+        )
+    if report.lost or report.bad_lines:
+        parts.append(
+            f"{report.lost} records are missing from the segments, {report.bad_lines} lines could not be read."
+        )
+    if report.blind:
+        lines = [
+            _item(" ".join(str(x) for x in (f"{b['rule']} ({b['status']}):", b["reason"], b["help"]) if x))
+            for b in report.blind
+        ]
+        parts.append("\n".join(["not seen in this log:", *lines]))
+    return "\n\n".join(parts)
+
+
+def _headline(report: Report) -> str:
+    words = {"critical": "CRITICAL", "warning": "WARNING", "info": "OK, with notes", "ok": "OK"}
+    steps = f"{report.steps} step{'' if report.steps == 1 else 's'}"
+    last = "" if report.last_step is None else f", last {report.last_step}"
+    return f"{words[report.verdict]}: {report.run} ({report.status}, {steps}{last})"
+
+
+def _block(a: dict[str, object]) -> str:
+    lag = int(str(a["step_detected"])) - int(str(a["step_onset"]))
+    notes = [
+        f"driver {a['driver']}" if a["driver"] else "",
+        f"explained by {a['inhibited_by']}" if a["inhibited_by"] else "",
+    ]
+    notes.append("in a stretch that a later launch repeated: does not count" if a["superseded"] else "")
+    where = f"onset {a['step_onset']}, detected {a['step_detected']} ({lag} steps later), {a['state']}"
+    head = ", ".join([f"[{a['severity']}] {a['signature']}: {where}", *(n for n in notes if n)])
+    remedy = a["remedy"]
+    text = str(remedy.get("text") or "") if isinstance(remedy, dict) else ""
+    return "\n".join(
+        [head, *([_item(str(a["text"]))] if a["text"] else []), *([_item(f"remedy: {text}")] if text else [])]
+    )
+
+
+def _item(text: str) -> str:
+    return fill(
+        text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="regimescope check",
+        description="Run the detectors over a run. Exit code 1 on a critical alert, 2 when it cannot be read.",
+    )
+    parser.add_argument("run", metavar="RUN", help="run folder, or its path below the root")
+    parser.add_argument("--root", help="folder above the runs (default: $REGIMESCOPE_ROOT, else ./runs)")
+    parser.add_argument("--json", action="store_true", help="a JSON object instead of text")
+    parser.add_argument(
+        "--fail-on",
+        choices=sorted(_FAILING),
+        default="critical",
+        help="lowest severity that makes the exit code 1 (default: critical)",
+    )
+    return parser
