@@ -102,28 +102,28 @@ class SignRule:
         if self.base not in get_args(Base):
             raise BoundsError(f"weight rule with base {self.base!r}: want one of {', '.join(get_args(Base))}")
         for low, high in ((self.cap_low, self.cap_high), (self.drop_below, self.drop_above)):
-            SignBounds(w_min=0.0 if low is None else low, w_max=math.inf if high is None else high)
+            _between(low, high)
+        _ = self.bounds  # a cap with the drop of the other side
 
     @property
     def bounds(self) -> SignBounds:
         """The active limits: a cap, else a drop; none = 0 and infinity."""
         low = self.cap_low if self.cap_low is not None else self.drop_below
         high = self.cap_high if self.cap_high is not None else self.drop_above
-        return SignBounds(w_min=0.0 if low is None else low, w_max=math.inf if high is None else high)
+        return _between(low, high)
 
     def with_bounds(self, bounds: SignBounds) -> SignRule:
         """The same rule with its active limits moved: drops where the rule only drops, else caps.
 
         Raises BoundsError.
         """
-        rule, now = self, self.bounds
-        if bounds.w_min != now.w_min:
-            dropped = self.cap_low is None and self.drop_below is not None
-            rule = replace(rule, drop_below=bounds.w_min) if dropped else replace(rule, cap_low=bounds.w_min)
-        if bounds.w_max != now.w_max:
-            dropped = self.cap_high is None and self.drop_above is not None
-            rule = replace(rule, drop_above=bounds.w_max) if dropped else replace(rule, cap_high=bounds.w_max)
-        return rule
+        changes: dict[str, float] = {}
+        if bounds.w_min != self.bounds.w_min:
+            changes["cap_low" if self.cap_low is not None or self.drop_below is None else "drop_below"] = bounds.w_min
+        if bounds.w_max != self.bounds.w_max:
+            changes["cap_high" if self.cap_high is not None or self.drop_above is None else "drop_above"] = bounds.w_max
+        numbers = {name: getattr(self, name) for name in _RULE_NUMBERS}
+        return SignRule(base=self.base, **{**numbers, **changes})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +169,10 @@ class WeightRule:
 
 
 _RULE_NUMBERS = ("cap_low", "cap_high", "drop_below", "drop_above")
+
+
+def _between(low: float | None, high: float | None) -> SignBounds:
+    return SignBounds(w_min=0.0 if low is None else low, w_max=math.inf if high is None else high)
 
 
 def _sign_rule(wire: Mapping[str, Any]) -> SignRule:

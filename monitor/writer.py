@@ -15,7 +15,6 @@ import time
 import weakref
 
 from regimescope.monitor.appender import Appender
-from regimescope.monitor.errors import WireError
 from regimescope.monitor.wire import WIRE_VERSION, encode
 
 BEAT_S = 5.0
