@@ -8,7 +8,7 @@ Text that may come from a run (slice names) is escaped: Plotly reads a subset of
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -28,6 +28,8 @@ CONFIG: Mapping[str, Any] = {
 
 SEVERITY_TONE = {"critical": "critical", "warning": "watch", "info": "info"}
 STEPS_BEFORE_ONSET = 200
+BASELINE_POINTS = 20
+"Points before the onset that make the reference of a chart."
 _LANE_PX, _MARGIN_PX = 34, 64
 _FONT = '"Source Sans", "Source Sans Pro", "DejaVu Sans", sans-serif'
 
@@ -121,11 +123,35 @@ def _marks_lane(figure: go.Figure, marks: Sequence[Mark], ink: Mapping[str, str]
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What a metric was before an onset."""
+
+    median: float
+    low: float
+    "10th percentile."
+    high: float
+    "90th percentile."
+    points: int
+    "How many points that is."
+
+
+def baseline(series: Series, onset: int) -> Baseline | None:
+    """The last BASELINE_POINTS finite points before the onset, the onset itself included; None with fewer than 2."""
+    pairs = zip(series.steps, series.values, strict=True)
+    found = sorted([value for step, value in pairs if step <= onset and value is not None][-BASELINE_POINTS:])
+    if len(found) < 2:
+        return None
+    tenth = round((len(found) - 1) / 10)
+    return Baseline(median=statistics.median(found), low=found[tenth], high=found[-1 - tenth], points=len(found))
+
+
 def evidence_chart(
     series: Series, alert: AlertRow, marks: Sequence[Mark], *, last_step: int, theme: Theme, metric: str, unit: str
 ) -> go.Figure:
     """The metric an alert watches, from 200 steps before its onset; shaded from onset to detection.
 
+    Dotted: its median before the onset, with the band of the 10th to 90th percentile.
     A dashed line is an applied change of bounds, a triangle on the axis a checkpoint.
     """
     ink = colors(theme)
@@ -140,13 +166,17 @@ def evidence_chart(
         marker={"size": 4},
         hovertemplate="step %{x}: %{y:.4g}<extra></extra>",
     )
-    reference = _finite(alert.evidence.get("reference"))
-    if reference is not None:
+    before = baseline(series, alert.step_onset)
+    if before is not None:
+        text = f"{number(before.median)}: median of {before.points} points before"
         figure.add_hline(
-            y=reference,
+            y=before.median,
             line={"color": ink["muted"], "width": 1, "dash": "dot"},
-            annotation={"text": f"reference {number(reference)}", "font": {"color": ink["muted"], "size": 11}},
-            annotation_position="top left",
+            annotation={"text": text, "font": {"color": ink["muted"], "size": 11}},
+            annotation_position="bottom left",
+        )
+        figure.add_hrect(
+            y0=before.low, y1=before.high, fillcolor=faded(ink["muted"], 0.12), line_width=0, layer="below"
         )
     figure.add_vrect(
         x0=alert.step_onset, x1=alert.step_detected, fillcolor=faded(color, 0.14), line_width=0, layer="below"
@@ -213,7 +243,3 @@ def _figure(ink: Mapping[str, str]) -> go.Figure:
 def _padded(low: int, high: int) -> list[float]:
     pad = max(1.0, 0.02 * (high - low))
     return [low - pad, high + pad]
-
-
-def _finite(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import streamlit as st
 
+from regimescope.detectors import Rules, load_rules
 from regimescope.monitor import query
 from regimescope.monitor.errors import ControlError
-from regimescope.monitor.query import AlertRow
+from regimescope.monitor.query import AlertRow, Series
 from regimescope.monitor.ui.answers import last_good_checkpoint
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.facts import RunFacts, proposal
-from regimescope.monitor.ui.figures import CONFIG, SEVERITY_TONE, STEPS_BEFORE_ONSET, Mark, evidence_chart
+from regimescope.monitor.ui.figures import CONFIG, SEVERITY_TONE, STEPS_BEFORE_ONSET, Mark, baseline, evidence_chart
 from regimescope.monitor.ui.header import badge
 from regimescope.monitor.ui.palette import Tone
 from regimescope.monitor.ui.session import actor, page_link, theme
@@ -26,6 +28,7 @@ from regimescope.monitor.ui.texts import (
     driver_text,
     eps_label,
     number,
+    percent,
     plural,
     signature_text,
     weight,
@@ -99,15 +102,13 @@ def mark_text(alert: AlertRow, last_step: int | None) -> str:
 
 
 def _evidence(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[Mark]) -> None:
-    with st.container(horizontal=True, gap="small"):
-        for label, value, text in ratios(alert):
-            st.metric(label, value, border=True, width=190, help=text)
     texts = signature_text(alert.signature)
     metric = watched_metric(alert)
-    if metric:
-        first = max(0, alert.step_onset - STEPS_BEFORE_ONSET)
-        with ctx.monitor.store.cursor() as con:
-            series = query.envelope(con, facts.run.run_key, 0, metric, first, None, _POINTS)
+    series = _series(ctx, facts, alert, metric)
+    with st.container(horizontal=True, gap="small"):
+        for label, value, text in ratios(alert, series):
+            st.metric(label, value, border=True, width=170, help=text)
+    if series.steps:
         unit = texts.unit if metric == texts.metric else ""
         figure = evidence_chart(
             series,
@@ -130,43 +131,77 @@ def _evidence(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[Ma
         st.dataframe(rows, hide_index=True, height="content", alt="Evidence of this alert")
 
 
+def _series(ctx: Context, facts: RunFacts, alert: AlertRow, metric: str) -> Series:
+    """The watched metric from 200 steps before the onset, in the slice of the alert."""
+    if not metric:
+        return Series(steps=[], values=[], nonfinite=[])
+    with ctx.monitor.store.cursor() as con:
+        ids = {f"{row.kind}={row.value}": row.slice_id for row in query.slices(con, facts.run.run_key)}
+        first = max(0, alert.step_onset - STEPS_BEFORE_ONSET)
+        return query.envelope(con, facts.run.run_key, ids.get(alert.slice or "", 0), metric, first, None, _POINTS)
+
+
 def number_or_text(value: object) -> str:
     """Any value of the evidence, as text."""
     return number(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 def watched_metric(alert: AlertRow) -> str:
-    """The metric of the chart: the one the rule names in its evidence, else that of the signature."""
-    named = alert.evidence.get("metric")
-    return named if isinstance(named, str) else signature_text(alert.signature).metric
+    """The metric of the chart: that of the rule where it has one of its own, else that of the signature."""
+    rule = _rules().by_name.get(alert.rule)
+    named = rule.metric.partition("|")[0] if rule is not None else ""
+    return signature_text(alert.signature).metric or named
 
 
-def ratios(alert: AlertRow) -> list[tuple[str, str, str]]:
-    """Evidence as ratios, each with label, value and explanation: at least 1 is enough to fire."""
+@cache
+def _rules() -> Rules:
+    return load_rules()
+
+
+def ratios(alert: AlertRow, series: Series) -> list[tuple[str, str, str]]:
+    """Evidence as ratios, each with label, value and explanation: what fired is at least 1."""
     found = []
     if alert.score is not None and math.isfinite(alert.score):
-        found.append(
-            (
-                "Score / threshold",
-                f"{number(alert.score)}x",
-                "Evidence over what the rule asks for; 1 is enough to fire.",
-            )
-        )
-    effect, needed = _float(alert.evidence.get("effect")), _float(alert.evidence.get("effect_needed"))
+        found.append(("Score / threshold", f"{number(alert.score)}x", "Evidence over what the rule asks for; 1 fires."))
+    effect, needed = _float(alert.evidence.get("effect")), _effect_needed(alert)
     if effect is not None and needed:
-        found.append(
-            (
-                "Effect / required",
-                f"{number(effect / needed)}x",
-                "Size of the change over the size that the rule asks for.",
-            )
-        )
-    value, reference = _float(alert.evidence.get("value")), _float(alert.evidence.get("reference"))
-    if value is not None and reference:
-        found.append(
-            ("Now / reference", f"{number(value / reference)}x", f"{number(value)} now, {number(reference)} before.")
-        )
+        text = f"Size of the change over the size that {alert.severity} asks for."
+        found.append(("Effect / required", f"{number(effect / needed)}x", text))
+    before, now = baseline(series, alert.step_onset), _newest(series)
+    if before is not None and before.median and now is not None:
+        text = f"{number(now)} now, {number(before.median)} in the {before.points} points before the onset."
+        found.append(("Now / before", f"{number(now / before.median)}x", text))
     return found
+
+
+def _effect_needed(alert: AlertRow) -> float | None:
+    rule = _rules().by_name.get(alert.rule)
+    level = rule.levels.get(alert.severity) if rule is not None else None
+    return level.effect if level is not None else None
+
+
+def _newest(series: Series) -> float | None:
+    return next((value for value in reversed(series.values) if value is not None), None)
+
+
+def numbers_behind(alert: AlertRow) -> list[str]:
+    """The facts that point to the driver: its clipped share, gradient mass and log ratio, and signs of distress."""
+    regime, facts = alert.driver, []
+    if regime:
+        for side, bound in (("low", "w_min"), ("high", "w_max")):
+            share = _float(alert.evidence.get(f"{regime}.clip_{side}_frac"))
+            if share:
+                facts.append(f"{percent(share)} of the tokens of {regime} were held at {bound}")
+        mass = _float(alert.evidence.get(f"{regime}.grad_mass"))
+        if mass is not None:
+            facts.append(f"{regime} carried {percent(mass)} of the gradient mass")
+        ratio = _float(alert.evidence.get(f"{regime}.log_ratio_mean"))
+        if ratio is not None:
+            facts.append(f"mean log r of {regime} was {number(ratio)}")
+    distress = alert.evidence.get("distress")
+    if isinstance(distress, str) and distress:
+        facts.append(f"signs of distress: {distress}")
+    return facts
 
 
 def _float(value: object) -> float | None:
@@ -204,8 +239,12 @@ def last_good(facts: RunFacts, alert: AlertRow) -> str:
 
 def _why(alert: AlertRow) -> None:
     texts = signature_text(alert.signature)
-    if texts.why:
+    facts = numbers_behind(alert)
+    if texts.why or facts:
         st.markdown("**Why**")
+    for line in facts:
+        st.text(f"• {line}")
+    if texts.why:
         st.text(texts.why)
     if texts.also:
         st.markdown("**Also consistent with**")
