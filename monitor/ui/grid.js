@@ -5,7 +5,7 @@ const EVERY = 1000, HIDDEN = 10000, SLOWEST = 30000;
 
 export default function ({ data, parentElement }) {
   const root = parentElement.querySelector(".rs-grid");
-  const g = grids.get(root) ?? { root, epoch: "", last: -1, fails: 0, whole: {}, detail: null, marks: [], gaps: [], range: null, charts: [] };
+  const g = grids.get(root) ?? { root, epoch: "", last: -1, fails: 0, whole: {}, detail: null, marks: [], repeated: [], range: null, charts: [] };
   const before = g.data;
   g.data = data;
   if (!before || JSON.stringify(before.panels) !== JSON.stringify(data.panels)) build(g);
@@ -66,12 +66,12 @@ function take(g, body) {
   const dark = isDark(g.root), recolour = g.dark !== dark;
   g.dark = dark;
   if (body.series && body.epoch !== g.epoch) {
-    Object.assign(g, { whole: body.series, detail: null, marks: body.marks, gaps: body.gaps });
+    Object.assign(g, { whole: body.series, detail: null, marks: body.marks, repeated: body.repeated });
     g.charts.forEach((c) => draw(g, c));
     if (g.range) zoomed(g);
   } else if (body.series) {
-    const same = JSON.stringify([body.marks, body.gaps]) === JSON.stringify([g.marks, g.gaps]);
-    Object.assign(g, { marks: body.marks, gaps: body.gaps });
+    const same = JSON.stringify([body.marks, body.repeated]) === JSON.stringify([g.marks, g.repeated]);
+    Object.assign(g, { marks: body.marks, repeated: body.repeated });
     for (const [name, more] of Object.entries(body.series)) append(g.whole[name], more);
     g.charts.forEach((c) => (same && !recolour && c.drawn ? extend(c, body.series) : draw(g, c)));
     if (Object.values(g.whole).some((s) => s.x.length > KEEP)) body.epoch = "";        // too long: the next poll brings it thinned
@@ -213,7 +213,7 @@ function layout(g, panel) {
   if (panel.y_range) yaxis.range = [...panel.y_range];
   const line = (m) => ({ type: "line", x0: m.step, x1: m.step, y0: 0, y1: 1, yref: "paper", layer: "below", line: { color: markColour(m, colours), width: 1.2, dash: m.kind === "bounds" ? "dash" : "solid" } });
   const shapes = g.marks.filter((m) => m.kind !== "checkpoint").map(line);
-  for (const [x0, x1] of g.gaps ?? []) shapes.push({ type: "rect", x0, x1, y0: 0, y1: 1, yref: "paper", layer: "above", line: { width: 0 }, fillcolor: colours.page, opacity: 0.55 });
+  for (const [x0, x1] of g.repeated) shapes.push({ type: "rect", x0, x1, y0: 0, y1: 1, yref: "paper", layer: "below", line: { width: 0 }, fillcolor: colours.stale, opacity: 0.13 });
   if (panel.reference !== null) shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: panel.reference, y1: panel.reference, line: { color: colours.muted, width: 1, dash: "dot" } });
   return {
     xaxis, yaxis, shapes, uirevision: g.data.run, hovermode: "x unified", dragmode: "zoom", height: g.data.height, margin: { l: 40, r: 10, t: 6, b: 24 },

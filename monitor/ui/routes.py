@@ -22,11 +22,11 @@ from starlette.routing import Route
 
 from regimescope.monitor import query
 from regimescope.monitor.bounds import Bounds
+from regimescope.monitor.control import KINDS
 from regimescope.monitor.errors import BoundsError, ControlError
 from regimescope.monitor.ui.context import Context, NoContext, current
 from regimescope.monitor.ui.security import CONTROL_HEADER, GATE, READ_HEADER, ControlRefused, read_token_matches
 
-KINDS = ("set_bounds", "pause", "resume", "stop", "checkpoint")
 MAX_BODY = 8192
 "Bytes of a command's body."
 MAX_METRICS = 64
@@ -143,6 +143,7 @@ def _series_body(ctx: Context, con: query.Connection, run: query.RunRow, ask: Se
     }
     body["series"] = {name: _wire_series(found[name], head.last) for name in found}
     body["marks"] = [asdict(mark) for mark in _marks(con, run)]
+    body["repeated"] = query.repeated_stretches(con, run.run_key)
     return body
 
 
@@ -161,6 +162,9 @@ def _wire_series(found: query.Series, last: int) -> dict[str, object]:
 def _check_names(con: query.Connection, run: query.RunRow, ask: SeriesRequest) -> None:
     if ask.slice_id and ask.slice_id not in {row.slice_id for row in query.slices(con, run.run_key)}:
         raise BadRequest(f"run has no slice {ask.slice_id}", 404)
+    for name in ask.metrics:
+        if not query.is_known_metric(con, run.run_key, name):
+            raise BadRequest(f"no such metric {name[:60]!r}", 404)
 
 
 def _marks(con: query.Connection, run: query.RunRow) -> list[Mark]:
