@@ -1,6 +1,7 @@
 """Streaming detectors: a mapping of metrics in, findings out. Standard library only.
 
-`Suite().update(step, metrics, events)` returns what opened or changed; no clock, no randomness, so a replay finds the same.
+`Suite().update(step, metrics, events)` returns what opened or changed; no clock, no randomness:
+a replay finds the same.
 """
 
 from regimescope.detectors.errors import DetectorError, RulesError

@@ -1,6 +1,7 @@
 """The rules as data: `load_rules()` reads rules.toml, `load_rules(path)` merges a user's file over it by name.
 
-The default file is the schema: a user's file may change values, switch a rule off and reword it, not add keys or rules. Logic is code.
+The default file is the schema: a user's file may change values, switch a rule off and reword it, not add keys or rules.
+Logic is code.
 """
 
 from __future__ import annotations
@@ -22,9 +23,6 @@ from regimescope.detectors.types import SEVERITIES
 
 Toml: TypeAlias = "str | int | float | bool | list[Toml] | dict[str, Toml]"
 Table: TypeAlias = dict[str, Toml]
-
-LEVEL_KEYS = ("effect", "evidence", "for", "value")
-TEXT_KEYS = ("name", "signature", "metric", "optional", "title", "text", "remedy", "help")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +73,8 @@ class Rules:
 
     core: Mapping[str, float]
     "Numbers of the shift detector, of the driver's scores, of incidents: one flat table."
+    texts: Mapping[str, str]
+    "Texts of remedies that several rules share."
     by_name: Mapping[str, Rule]
     "In file order."
     version: str
@@ -93,7 +93,10 @@ def load_rules(path: str | os.PathLike[str] | None = None) -> Rules:
     >>> load_rules()["length_collapse"].levels["critical"].evidence
     10.0
     """
-    table = parse(resources.files("regimescope.detectors").joinpath("rules.toml").read_text(encoding="utf-8"), "rules.toml")
+    default = resources.files("regimescope.detectors").joinpath("rules.toml")
+    table = parse(default.read_text(encoding="utf-8"), "rules.toml")
+    for row in _as_rows(table["rule"], "rules.toml"):
+        row.setdefault("enabled", True)
     if path is not None:
         merge(table, parse(_read(Path(path)), str(path)), str(path))
     return build(table)
@@ -108,7 +111,7 @@ def parse(text: str, where: str) -> Table:
 
 
 def merge(base: Table, user: Table, where: str) -> None:
-    """Puts the user's values over the base, in place. Raises RulesError for a key or rule that the base lacks, or a value of another type."""
+    """Puts the user's values over the base, in place. Raises RulesError for what the base lacks and for values of another type."""
     for key, value in user.items():
         _known(key, base, where, "table")
         if key != "rule":
@@ -137,25 +140,27 @@ def _merge_table(base: Table, user: Table, where: str) -> None:
 
 def build(table: Table) -> Rules:
     """A checked table to Rules."""
-    core = {key: float(value) for key, value in _as_table(table["core"], "rules.toml", "core").items() if isinstance(value, int | float)}
     rules = [_rule(row) for row in _as_rows(table["rule"], "rules.toml")]
-    version = hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:12]
-    return Rules(core=MappingProxyType(core), by_name=MappingProxyType({rule.name: rule for rule in rules}), version=version)
+    return Rules(
+        core=MappingProxyType(_numbers(_as_table(table["core"], "rules.toml", "core"))),
+        texts=MappingProxyType(
+            {key: str(text) for key, text in _as_table(table["texts"], "rules.toml", "texts").items()}
+        ),
+        by_name=MappingProxyType({rule.name: rule for rule in rules}),
+        version=hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:12],
+    )
 
 
 def _rule(row: Table) -> Rule:
     optional = row.get("optional", [])
-    numbers = {
-        key: float(value) for key, value in row.items() if key != "enabled" and key not in TEXT_KEYS and isinstance(value, int | float)
-    }
     return Rule(
         name=str(row["name"]),
         signature=str(row["signature"]),
-        enabled=row.get("enabled", True) is True,
+        enabled=row["enabled"] is True,
         metric=str(row["metric"]),
         optional=tuple(str(name) for name in optional) if isinstance(optional, list) else (),
         levels=MappingProxyType({name: _level(row[name], str(row["name"])) for name in SEVERITIES if name in row}),
-        numbers=MappingProxyType(numbers),
+        numbers=MappingProxyType(_numbers(row)),
         title=str(row["title"]),
         text=str(row["text"]),
         remedy=str(row["remedy"]),
@@ -164,10 +169,21 @@ def _rule(row: Table) -> Rule:
 
 
 def _level(value: Toml, rule: str) -> Level:
-    row = {key: float(number) for key, number in _as_table(value, "rules.toml", rule).items() if isinstance(number, int | float)}
-    for key in row:
-        _known(key, dict.fromkeys(LEVEL_KEYS, 0.0), f"rule {rule}", "key")
-    return Level(effect=row.get("effect", 0.0), evidence=row.get("evidence", 0.0), points=int(row.get("for", 1)), value=row.get("value", 0.0))
+    row = _numbers(_as_table(value, "rules.toml", rule))
+    return Level(
+        effect=row.get("effect", 0.0),
+        evidence=row.get("evidence", 0.0),
+        points=int(row.get("for", 1)),
+        value=row.get("value", 0.0),
+    )
+
+
+def _numbers(row: Table) -> dict[str, float]:
+    return {
+        key: float(value)
+        for key, value in row.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
 
 
 def _read(path: Path) -> str:
@@ -179,8 +195,8 @@ def _read(path: Path) -> str:
 
 def _known(key: str, known: Mapping[str, object], where: str, what: str) -> None:
     if key not in known:
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
-        raise RulesError(f"{where}: unknown {what} {key!r}; did you mean {near[0]!r}?" if near else f"{where}: unknown {what} {key!r}")
+        nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+        raise RulesError(f"{where}: unknown {what} {key!r}; did you mean {nearest!r}?")
 
 
 def _as_table(value: Toml, where: str, key: str) -> Table:

@@ -1,41 +1,227 @@
-"""The suite: every rule of the rules over one stream of steps. `Suite().update(step, metrics, events)`."""
+"""The suite: every enabled rule over one stream of steps.
+
+`Suite().update(step, metrics, events)` gives what opened or changed; `findings()` is the whole picture, which a store should write,
+since the last step of an open alert moves without a change. State is rebuilt by replay, never stored.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from regimescope.detectors.blind import Sightings, inputs, report
+from regimescope.detectors.bounds_lint import LowerBound, UpperBound
+from regimescope.detectors.declared import Declared
+from regimescope.detectors.distress import Benign, Distress
+from regimescope.detectors.driver import BucketHistory
+from regimescope.detectors.early import EarlyAccuracy, EarlyAllWrong, EarlyR4
+from regimescope.detectors.guards import Above, AccuracyFloor, Nonfinite
+from regimescope.detectors.incidents import LINT, Incidents, inhibited
+from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rules, load_rules
+from regimescope.detectors.signatures.exploration_decay import ExplorationDecay
+from regimescope.detectors.signatures.length_collapse import LengthCollapse
+from regimescope.detectors.signatures.repetition_collapse import RepetitionCollapse
 from regimescope.detectors.types import Blind, Event, Finding
+from regimescope.detectors.watch import Watch
+
+_DATA = ("curriculum", "length_limit", "sampling")
 
 
 class Suite:
-    """All rules over one run (or one env slice of it). State is rebuilt by replay, never stored.
+    """All rules over one run, or over one env slice of it.
 
-    `slice` names the env slice that is watched; it is copied into the findings.
+    >>> suite = Suite()
+    >>> for step in range(60):
+    ...     length = 300 if step < 40 else 4
+    ...     for finding in suite.update(step, {"response_length_mean": length, "accuracy": 0.5 if step < 40 else 0.0}):
+    ...         print(step, finding.signature, finding.severity, finding.state, "since", finding.step_onset)
+    41 length_collapse warning firing since 39
     """
 
     def __init__(self, rules: Rules | None = None, *, slice: str | None = None) -> None:
+        """`slice`: value of the env slice that is watched; copied into the findings."""
         self.rules = load_rules() if rules is None else rules
         self.rule_version = self.rules.version
         self.slice = slice
-        self._findings: list[Finding] = []
+        self._closed: list[Finding] = []
+        self._ordinals: dict[str, int] = {}
+        self._incidents = Incidents(self.rules.core["incident"])
+        self._start()
+
+    def _start(self) -> None:
+        """Fresh state of all rules; what was found stays."""
+        rules, core = self.rules, self.rules.core
+        self._declared = Declared()
+        self._point = Point(self._declared)
+        self._buckets = BucketHistory()
+        self._distress, self._benign = Distress(core), Benign(core)
+        self._trains: bool | None = None  # whether a gradient update was seen; None: the log cannot tell
+        self._sightings = Sightings(name for rule in rules if rule.enabled for name in inputs(rule))
+        self._early_watches = [self._watch(detector) for detector in self._first_detectors()]
+        self._watches = [self._watch(detector) for detector in self._detectors()]
+        self._all = [*self._early_watches, *self._watches]
+
+    def _first_detectors(self) -> list[Detector]:
+        """Those that run before distress is known: guards, fast path, lint."""
+        rules = self.rules
+        detectors: list[Detector] = [
+            Nonfinite(rules["nonfinite"]),
+            Above(rules["infra_failed"]),
+            AccuracyFloor(rules["accuracy_floor"]),
+            Above(rules["truncation_saturated"], inclusive=True, policy=True),
+            Above(rules["mismatch_k1"]),
+            Above(rules["mismatch_logp_abs"]),
+            Above(rules["mismatch_k3"]),
+            UpperBound(rules["bounds_r3"]),
+            LowerBound(rules["bounds_r4"]),
+            EarlyR4(rules["early_r4"]),
+            EarlyAccuracy(rules["early_accuracy"]),
+            EarlyAllWrong(rules["early_all_wrong"]),
+        ]
+        return [detector for detector in detectors if detector.rule.enabled]
+
+    def _detectors(self) -> list[Detector]:
+        rules, core = self.rules, self.rules.core
+        detectors: list[Detector] = []
+        if rules["length_collapse"].enabled or rules["length_floor"].enabled:
+            detectors.append(
+                LengthCollapse(rules["length_collapse"], rules["length_floor"], core, self._distress, self._benign)
+            )
+        repetition = [rules["repetition_collapse"], rules["repetition_share"], rules["repetition_level"]]
+        if any(rule.enabled for rule in repetition):
+            detectors.append(RepetitionCollapse(repetition[:2], repetition[2], core))
+        if rules["exploration_decay"].enabled:
+            detectors.append(ExplorationDecay(rules["exploration_decay"], core, self._buckets))
+        return detectors
+
+    def _watch(self, detector: Detector) -> Watch:
+        watch = Watch(detector, self.rules, self._buckets, self._declared, self.slice)
+        watch.life.ordinal = self._ordinals.get(detector.rule.name, -1)
+        return watch
 
     def update(self, step: int, metrics: Mapping[str, float], events: Sequence[Event] = ()) -> list[Finding]:
-        """Findings that opened or changed at this step, each the full current picture of its episode."""
-        return []
+        """One step. Findings that opened, rose, got a verdict or an inhibitor, or ended; each the full current picture of its episode."""
+        point = self._point
+        if step < point.step and not any(event.kind in ("start", "resume", "rollback") for event in events):
+            self._resume(step)
+        changed: dict[Watch, None] = {}
+        for event in events:
+            self._take(event, step, changed)
+        point = self._point
+        point.begin(step, metrics)
+        infra = metrics.get("infra_failed_frac")
+        point.clean = infra is None or not infra > self.rules["infra_failed"].levels["critical"].value
+        point.updated = self._updated(metrics)
+        self._sightings.update(metrics)
+        self._buckets.add(step, metrics)
+        for watch in self._early_watches:
+            if watch.update(point):
+                changed[watch] = None
+        if point.clean:
+            self._distress.update(point)
+            self._benign.update(point)
+        for watch in self._watches:
+            if watch.update(point):
+                changed[watch] = None
+        if changed:
+            self._settle(changed)
+        return [self._emit(watch) for watch in changed]
+
+    def _updated(self, metrics: Mapping[str, float]) -> bool:
+        """False while the buffer of an asynchronous run still fills: its first updates are yet to come."""
+        if not self._trains:
+            updates = metrics.get("updates")
+            if updates is not None:
+                self._trains = updates > 0
+            elif "grad_norm" in metrics or "kl_step" in metrics:
+                self._trains = True
+        return self._trains is not False
+
+    def _settle(self, changed: dict[Watch, None]) -> None:
+        """Incidents of what opened, then who explains whom."""
+        for watch in changed:
+            if watch.life.firing and watch.incident is None:
+                watch.incident = self._incidents.number(watch.onset, apart=watch.rule.signature == LINT)
+        by = inhibited(
+            {
+                watch.rule.name: (watch.rule.signature, watch.life.severity)
+                for watch in self._all
+                if watch.life.firing and watch.life.severity is not None
+            }
+        )
+        for watch in self._all:
+            if watch.life.firing and watch.inhibited_by != by.get(watch.rule.name):
+                watch.inhibited_by = by.get(watch.rule.name)
+                changed[watch] = None
+
+    def _emit(self, watch: Watch) -> Finding:
+        finding = watch.finding()
+        if not watch.life.firing:
+            self._closed.append(finding)
+            watch.clear()
+        return finding
+
+    def _take(self, event: Event, step: int, changed: dict[Watch, None]) -> None:
+        if event.kind == "start":
+            if self._point.index >= 0:
+                self._closed.extend(replace(finding, state="resolved") for finding in self._open())
+                self._ordinals = {watch.rule.name: watch.life.ordinal for watch in self._all}
+                self._start()
+            self._declared.take(event)
+        elif event.kind == "resume":
+            self._declared.take(event)
+            self._resume(step)
+        elif event.kind in ("bounds_changed", "rollback"):
+            self._declared.take(event)
+            if event.kind == "rollback":
+                self._buckets.forget_from(step)
+            self._buckets.bounds_step = event.step
+            self._reseat()
+            for watch in self._all:
+                if watch.life.firing:
+                    watch.bounds_changed(event.step)
+                    changed[watch] = None
+        elif event.kind in _DATA:
+            for watch in self._all:
+                if not watch.life.firing:
+                    watch.detector.data_changed()
+            self._distress.data_changed()
+            self._benign.data_changed()
+
+    def _resume(self, step: int) -> None:
+        self._buckets.forget_from(step)
+        self._reseat()
+
+    def _reseat(self) -> None:
+        """Find the references again; an open alert keeps its own until it ends, so that "back at baseline" can be said."""
+        self._distress.reseat()
+        self._benign.reseat()
+        for watch in self._all:
+            if not watch.life.firing:
+                watch.reseat(int(self.rules.core["grace"]))
 
     def findings(self) -> list[Finding]:
         """All episodes so far, current picture, in the order in which they opened. Pending ones are in `pending()`."""
-        return list(self._findings)
+        return sorted([*self._closed, *self._open()], key=lambda finding: finding.step_detected)
+
+    def _open(self) -> list[Finding]:
+        return [watch.finding() for watch in self._all if watch.life.firing]
 
     def pending(self) -> list[Finding]:
-        """Conditions that hold, but not long enough; they may vanish."""
-        return []
+        """Conditions that hold, but not yet long enough; they may vanish."""
+        return [watch.finding() for watch in self._all if watch.life.pending is not None and not watch.life.firing]
 
     def blind(self) -> list[Blind]:
         """Per enabled rule: what it can see of this log."""
-        return []
+        warming = {watch.rule.name: watch.detector.warming() for watch in self._all}
+        return [
+            report(rule, self._sightings, self._buckets, self._declared, warming.get(rule.name))
+            for rule in self.rules
+            if rule.enabled
+        ]
 
     def warming(self) -> tuple[int, int]:
-        """Points seen, points needed before the shift rules speak."""
-        return 0, 10
+        """Points seen (at most those needed), points needed before the shift rules speak."""
+        needed = int(self.rules.core["burn_in"] + self.rules.core["min_points"])
+        return min(needed, self._point.index + 1), needed

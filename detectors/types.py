@@ -1,13 +1,12 @@
 """What goes into the detectors beside metrics (Event) and what comes out (Finding, Remedy, Blind).
 
-Frozen records; nothing here computes. Words as in docs/detectors.md: a rule finds, a signature names, an episode is one firing of a rule.
+Frozen records; nothing here computes. Words as in docs/detectors.md: a rule finds, a signature names, an episode is one firing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 Severity = Literal["info", "warning", "critical"]
@@ -20,7 +19,6 @@ SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 "Rising order."
 REGIMES: tuple[str, ...] = ("R1", "R2", "R3", "R4")
 BUCKETS: tuple[str, ...] = (*REGIMES, "pos_eq1", "neg_eq1", "zero_adv")
-NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +30,8 @@ class Event:
     step: int
     "The first step it applies to."
     data: Mapping[str, object] = field(default_factory=dict)
-    "start, bounds_changed: objective, ratio_source, pos.w_min, pos.w_max, neg.w_min, neg.w_max, pos.base, neg.base, revision; all optional."
+    """start, bounds_changed: objective, ratio_source, pos.w_min, pos.w_max, neg.w_min, neg.w_max, pos.base, neg.base, revision;
+    all optional."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

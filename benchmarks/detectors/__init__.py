@@ -1,0 +1,1 @@
+"""Detectors on recorded and generated runs."""

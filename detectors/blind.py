@@ -1,0 +1,104 @@
+"""The blind report: per rule, what it can see of this log, and what to log so that it sees more.
+
+`Sightings` notes when each input was last there. An input is silent once it has been missing for three of its usual
+intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from regimescope.detectors.declared import Declared
+from regimescope.detectors.driver import BucketHistory
+from regimescope.detectors.rules import Rule
+from regimescope.detectors.types import Blind, Sight
+
+_SILENT = 3
+_BOUNDS = frozenset(("pos.w_min", "pos.w_max", "neg.w_min", "neg.w_max"))
+
+
+def inputs(rule: Rule) -> list[str]:
+    """All metrics that a rule may read."""
+    return [name for alternatives in (rule.metric, *rule.optional) for name in alternatives.split("|")]
+
+
+class Sightings:
+    """When each named metric was last there, in points, and its usual interval; a fixed number of names."""
+
+    __slots__ = ("_interval", "_last", "_names", "_present", "index")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(names)
+        self._present: set[str] = set()  # at the newest point
+        self._last: dict[str, int] = {}  # of those that are not there now
+        self._interval: dict[str, float] = {}
+        self.index = -1
+
+    def update(self, metrics: Mapping[str, float]) -> None:
+        self.index += 1
+        present = metrics.keys() & self._names
+        if present == self._present:
+            return
+        for name in self._present:
+            self._last[name] = self.index - 1
+        for name in present - self._present:
+            if name in self._last:
+                gap = self.index - self._last[name]
+                old = self._interval.get(name, float(gap))
+                self._interval[name] = old + (gap - old) / 4
+        for name in present & self._present:
+            self._interval[name] = 1.0
+        self._present = present
+
+    def missing(self, name: str) -> str | None:
+        """Why a metric is of no use now; None: it is there."""
+        if name in self._present:
+            return None
+        if name not in self._last:
+            return f"{name} is not logged"
+        silent = self.index - self._last[name]
+        usual = self._interval.get(name, 1.0)
+        return f"{name} is silent for {silent} points" if silent > _SILENT * usual else None
+
+
+def report(
+    rule: Rule, sightings: Sightings, history: BucketHistory, declared: Declared, warming: tuple[int, int] | None
+) -> Blind:
+    """What this rule can see."""
+    status: Sight = "ok"
+    reason = _none_of(rule.metric, sightings, declared)
+    if reason is not None:
+        status = "blind"
+    elif warming is not None:
+        status, reason = "warming", f"warming up {warming[0]}/{warming[1]}"
+    else:
+        gaps = [gap for option in rule.optional if (gap := _none_of(option, sightings, declared)) is not None]
+        reason = "; ".join(gaps) or _hollow(rule, history, declared)
+        status = "degraded" if reason else "ok"
+    return Blind(
+        rule=rule.name, status=status, reason=reason or "", help=rule.help if status in ("blind", "degraded") else ""
+    )
+
+
+def _none_of(alternatives: str, sightings: Sightings, declared: Declared) -> str | None:
+    reasons = [_missing(name, sightings, declared) for name in alternatives.split("|")]
+    return None if None in reasons else "; ".join(str(reason) for reason in reasons)
+
+
+def _missing(name: str, sightings: Sightings, declared: Declared) -> str | None:
+    if name in _BOUNDS:
+        return None if name in declared.bounds else f"{name} is not declared"
+    return sightings.missing(name)
+
+
+def _hollow(rule: Rule, history: BucketHistory, declared: Declared) -> str | None:
+    """Inputs that are there and say nothing: not blind, but empty."""
+    if not any(".clip_" in name for name in inputs(rule)):
+        return None
+    if declared.ratio_source == "proximal":
+        return "clip signals inert: the ratio is to a policy that generated nothing (ratio_source proximal)"
+    if declared.ratio_source == "infer":
+        return "buckets noisy: the ratio is to the engine's own log-probabilities (ratio_source infer)"
+    if history.on_policy():
+        return "on-policy: every ratio is 1, so no bound can bind"
+    return None

@@ -1,0 +1,127 @@
+"""The fast path: a failure that starts at step 0 leaves a shift rule no clean reference, so these compare with the first points.
+
+They open only within the first points after the first gradient update; a change of data ends them. Alone each is an info. With
+a second sign, another early rule or a warning of the bounds lint, it is a warning: the best case for relaxed bounds in time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from regimescope.detectors.driver import RELAX_NEGATIVE, Move
+from regimescope.detectors.lifecycle import QUIET, Reading, Streaks
+from regimescope.detectors.point import Detector, Point
+from regimescope.detectors.rules import Rule
+from regimescope.detectors.types import Evidence, Severity
+
+R4_CLIP = "R4.clip_low_frac"
+
+
+class _Early(Detector):
+    """Counts points that can speak, and ends after `until` of them or at a change of data."""
+
+    __slots__ = ("_condition", "_over", "_points", "_streaks", "_until")
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__(rule)
+        self._condition = rule.levels["info"]
+        self._streaks = Streaks(rule)
+        self._until = int(rule.numbers["until"])
+        self._points = 0
+        self._over = False
+
+    def moves(self, direction: str | None) -> Sequence[Move]:
+        return RELAX_NEGATIVE
+
+    def data_changed(self) -> None:
+        self._over = True
+
+    def _value(self, point: Point, name: str) -> float | None:
+        if not (point.clean and point.updated):
+            return None
+        value = point.get(name)
+        if value is not None:
+            self._points += 1
+        return value
+
+    def _reading(self, point: Point, low: bool, score: float, evidence: Evidence) -> Reading:
+        streaks = self._streaks
+        others = (point.signs | point.signs_before) - {self.rule.name}
+        level: Severity | None = None if not low else "warning" if others else "info"
+        reached = streaks.update(point.step, level)
+        if not low:
+            return QUIET
+        if reached is not None:
+            point.signs.add(self.rule.name)
+        if self._over or self._points > self._until:
+            reached = level = None  # an open alert lives on, none opens
+        onset = streaks.since(point.step)
+        return Reading(level=reached, pending=level, holds=True, onset=onset, score=score, evidence=evidence)
+
+
+class EarlyAccuracy(_Early):
+    """accuracy < effect x the best of the first points, by more than `evidence` binomial deviations; silent without accuracy.n."""
+
+    __slots__ = ("_best",)
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__(rule)
+        self._best = 0.0
+
+    def update(self, point: Point) -> Reading | None:
+        accuracy = self._value(point, "accuracy")
+        responses = point.get("accuracy.n")
+        if accuracy is None or responses is None or responses <= 0:
+            return None
+        condition = self._condition
+        best = self._best
+        if self._points <= self.rule.numbers["anchor_points"]:
+            self._best = max(best, accuracy)
+        if best < condition.value or accuracy >= condition.effect * best:
+            return self._reading(point, False, 0.0, {})
+        p = min(best, 1 - 0.5 / responses)  # a best of 1 would have no deviation at all
+        z = (best - accuracy) / math.sqrt(p * (1 - p) / responses)
+        evidence = {"accuracy": accuracy, "accuracy_first_best": best, "z": z}
+        return self._reading(point, z > condition.evidence, z / condition.evidence, evidence)
+
+
+class EarlyAllWrong(_Early):
+    """all_wrong_frac above the value and at least `effect` times its first value."""
+
+    __slots__ = ("_first",)
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__(rule)
+        self._first: float | None = None
+
+    def update(self, point: Point) -> Reading | None:
+        wrong = self._value(point, "all_wrong_frac")
+        if wrong is None:
+            return None
+        if self._first is None:
+            self._first = wrong
+        condition = self._condition
+        low = wrong > condition.value and wrong >= condition.effect * self._first
+        evidence = {"all_wrong_frac": wrong, "all_wrong_first": self._first}
+        return self._reading(point, low, wrong / condition.value, evidence)
+
+
+class EarlyR4(_Early):
+    """R4 tokens lose probability while the lower bound of A<0 keeps their weight: R4.ratio_mean low, R4.clip_low_frac high.
+
+    A lint with its effect measured. Speaks at the first points that have R4 tokens; not where the ratio is to another policy
+    than the one that generated (proximal), nor where engine noise alone moves it (infer).
+    """
+
+    __slots__ = ()
+
+    def update(self, point: Point) -> Reading | None:
+        ratio, clipped = point.get("R4.ratio_mean"), point.get(R4_CLIP)
+        if ratio is None or clipped is None or point.declared.ratio_source in ("proximal", "infer"):
+            return None
+        self._points += 1
+        condition = self._condition
+        low = ratio < condition.value and clipped > condition.effect
+        evidence = {"R4.ratio_mean": ratio, R4_CLIP: clipped}
+        return self._reading(point, low, (1 - ratio) / (1 - condition.value), evidence)

@@ -1,0 +1,194 @@
+"""Guards: fixed limits that need no baseline and work from the first point on.
+
+Each class is one row (or family of rows) of rules.toml. LengthFloor and RepetitionLevel are parts of the collapse signatures, which
+raise one alert for both; the others are detectors of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+from regimescope.detectors.core import Ewma
+from regimescope.detectors.driver import RELAX_NEGATIVE, Move
+from regimescope.detectors.lifecycle import QUIET, Reading, Streak, Streaks
+from regimescope.detectors.point import Detector, Point
+from regimescope.detectors.rules import Rule
+from regimescope.detectors.types import BUCKETS, Severity
+
+_SCALARS = ("loss", "grad_norm", "entropy_mean")
+
+
+class Nonfinite(Detector):
+    """The loss, gradient norm, entropy or a statistic of a bucket with tokens is NaN or infinite."""
+
+    __slots__ = ("_streaks",)
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__(rule)
+        self._streaks = Streaks(rule)
+
+    def update(self, point: Point) -> Reading | None:
+        metrics = point.metrics
+        # one sum in C tells that all is well; only a sum that is not finite is worth looking at key by key
+        bad = [] if math.isfinite(sum(metrics.values())) else [name for name in metrics if self._is_bad(point, name)]
+        level = self._streaks.update(point.step, "critical" if bad else None)
+        if not bad:
+            return QUIET
+        evidence = {name: str(metrics[name]) for name in bad[:5]}
+        return Reading(
+            level=level, pending="critical", holds=True, onset=self._streaks.since(point.step), evidence=evidence
+        )
+
+    @staticmethod
+    def _is_bad(point: Point, name: str) -> bool:
+        if math.isfinite(point.metrics[name]):
+            return False
+        bucket, dot, column = name.partition(".")
+        if not dot:
+            return name in _SCALARS
+        if bucket not in BUCKETS or column in ("w_min", "w_max"):  # an absent upper bound is infinite
+            return False
+        metrics = point.metrics
+        return (
+            metrics.get(f"{bucket}.tokens", 1) != 0 and metrics.get(f"{bucket}.token_frac", 1) != 0
+        )  # mean of nothing
+
+
+class LengthFloor:
+    """Mean length at or below max(value, anchor / anchor_share), anchor = longest of the first points; armed if that is long enough.
+
+    `onset` is where the length went below the middle (geometric) between anchor and floor.
+    """
+
+    __slots__ = ("_numbers", "_seen", "_streak", "_value", "anchor", "floor", "onset")
+
+    def __init__(self, rule: Rule) -> None:
+        level = rule.levels["critical"]
+        self._numbers, self._value = rule.numbers, level.value
+        self._streak = Streak(level.points)
+        self._seen = 0
+        self.anchor = self.floor = 0.0
+        self.onset: int | None = None
+
+    def update(self, step: int, length: float) -> bool:
+        if self._seen < self._numbers["anchor_points"]:
+            self._seen += 1
+            self.anchor = max(self.anchor, length)
+            self.floor = max(self._value, self.anchor / self._numbers["anchor_share"])
+        if length * length >= self.anchor * self.floor:
+            self.onset = None
+        elif self.onset is None:
+            self.onset = step
+        return self._streak.update(step, length <= self.floor and self.anchor >= self._numbers["anchor_least"])
+
+    @property
+    def below(self) -> bool:
+        """At the present point, for however long."""
+        return self._streak.count > 0
+
+    def restart(self) -> None:
+        """New data: the anchor is found again."""
+        self._seen, self.anchor, self.onset = 0, 0.0, None
+
+
+class RepetitionLevel:
+    """rep4_mean above the value; a run that was above from its first three points on is only warned about."""
+
+    __slots__ = ("_above_at_start", "_seen", "_streak", "_value")
+
+    def __init__(self, rule: Rule) -> None:
+        level = rule.levels["critical"]
+        self._value, self._streak = level.value, Streak(level.points)
+        self._seen = 0
+        self._above_at_start = True
+
+    def update(self, step: int, repetition: float) -> Severity | None:
+        above = repetition > self._value
+        if self._seen < 3:
+            self._seen += 1
+            self._above_at_start = self._above_at_start and above
+        if not self._streak.update(step, above):
+            return None
+        return "warning" if self._above_at_start else "critical"
+
+    @property
+    def onset(self) -> int | None:
+        return self._streak.since if self._streak.count else None
+
+
+class AccuracyFloor(Detector):
+    """A short mean of accuracy below a quarter of the best mean of `window` points (at the start: of at least three)."""
+
+    __slots__ = ("_best", "_mean", "_recent", "_streaks")
+    follows_data = True
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__(rule)
+        self._streaks = Streaks(rule)
+        self._recent: deque[float] = deque(maxlen=int(rule.numbers["window"]))
+        self._mean = Ewma(rule.numbers["half_life"])
+        self._best = 0.0
+
+    def update(self, point: Point) -> Reading | None:
+        accuracy = point.get("accuracy")
+        if accuracy is None or not point.clean:
+            return None
+        recent = self._recent
+        recent.append(accuracy)
+        self._mean.update(accuracy)
+        if len(recent) >= 3:
+            self._best = max(self._best, sum(recent) / len(recent))
+        level = self.rule.levels["critical"]
+        low = self._best >= level.value and self._mean.value < level.effect * self._best
+        reached = self._streaks.update(point.step, "critical" if low else None)
+        point.accuracy_floored = low
+        if not low:
+            return QUIET
+        share = self._mean.value / self._best
+        return Reading(
+            level=reached, pending="critical", holds=True, onset=self._streaks.since(point.step),
+            score=min(10.0, level.effect / share) if share > 0 else 10.0, direction="down",
+            evidence={"accuracy": self._mean.value, "accuracy_best": self._best},
+        )  # fmt: skip
+
+    def moves(self, direction: str | None) -> Sequence[Move]:
+        return RELAX_NEGATIVE
+
+    def data_changed(self) -> None:
+        self._best = 0.0
+        self._recent.clear()
+        self._mean.restart()
+
+
+class Above(Detector):
+    """|metric| above the value of a level: truncation, infrastructure, engine mismatch."""
+
+    __slots__ = ("_inclusive", "_least", "_policy", "_streaks")
+
+    def __init__(self, rule: Rule, *, inclusive: bool = False, policy: bool = False) -> None:
+        """`inclusive`: the value itself counts. `policy`: the metric judges the policy, so points without a verdict on it are left out."""
+        super().__init__(rule)
+        self._streaks = Streaks(rule)
+        self._inclusive, self._policy = inclusive, policy
+        self._least = min(condition.value for condition in rule.levels.values())
+
+    def update(self, point: Point) -> Reading | None:
+        value = point.get(self.rule.metric)
+        if value is None or (self._policy and not point.clean):
+            return None
+        size = abs(value)
+        if size < self._least and not self._streaks.active:
+            return QUIET
+        level: Severity | None = None
+        for name, condition in self.rule.levels.items():
+            if size > condition.value or (self._inclusive and size == condition.value):
+                level = "critical" if name == "critical" else "warning" if name == "warning" else "info"
+        reached = self._streaks.update(point.step, level)
+        if level is None:
+            return QUIET
+        return Reading(
+            level=reached, pending=level, holds=True, onset=self._streaks.since(point.step), score=size / self._least, direction="up",
+            evidence={self.rule.metric: value},
+        )  # fmt: skip

@@ -1,0 +1,79 @@
+"""Which findings belong together, and which alert explains another.
+
+Findings whose onsets lie within `core.incident` steps of each other share an incident number. An inhibited alert is kept and shown dimmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from regimescope.detectors.lifecycle import RANK
+from regimescope.detectors.types import Severity
+
+EARLY = ("early_accuracy", "early_all_wrong", "early_r4")
+LINT = "bounds_lint"
+
+
+class Incidents:
+    """Hands out incident numbers; the lint never joins an incident, nor does it start one that others join."""
+
+    __slots__ = ("_next", "_open", "_reach")
+
+    def __init__(self, reach: float) -> None:
+        self._reach = reach
+        self._next = 0
+        self._open: tuple[int, int, int] | None = None  # number, first and last onset of the newest incident
+
+    def number(self, onset: int, *, apart: bool = False) -> int:
+        """The incident of a finding that opens now with this onset."""
+        if not apart and self._open is not None:
+            number, first, last = self._open
+            if first - self._reach <= onset <= last + self._reach:
+                self._open = (number, min(first, onset), max(last, onset))
+                return number
+        number = self._next
+        self._next += 1
+        if not apart:
+            self._open = (number, onset, onset)
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class _Inhibition:
+    signature: str
+    least: Severity
+    takes: frozenset[str] | None
+    "Signatures; None: all but the lint."
+    outranked: frozenset[str] = frozenset()
+    "Of these only alerts that are no more severe."
+
+
+_ACCURACY = frozenset(("accuracy_collapse",))
+_INHIBITIONS = (
+    _Inhibition("nonfinite", "critical", None),
+    _Inhibition("infra_failed", "critical", frozenset(("length_collapse", "exploration_decay", *_ACCURACY, *EARLY))),
+    _Inhibition("repetition_collapse", "warning", frozenset(("exploration_decay", *_ACCURACY, *EARLY)), _ACCURACY),
+    _Inhibition("length_collapse", "warning", frozenset(("exploration_decay", *_ACCURACY, *EARLY)), _ACCURACY),
+    _Inhibition("exploration_decay", "warning", frozenset((*_ACCURACY, *EARLY)), _ACCURACY),
+)
+"In this order: an alert that is itself inhibited inhibits nothing."
+
+
+def inhibited(firing: Mapping[str, tuple[str, Severity]]) -> dict[str, str]:
+    """Rule to the rule that explains it, from the firing rules with their signature and severity.
+
+    >>> inhibited({"length_collapse": ("length_collapse", "critical"), "exploration_decay": ("exploration_decay", "warning")})
+    {'exploration_decay': 'length_collapse'}
+    """
+    by: dict[str, str] = {}
+    for inhibition in _INHIBITIONS:
+        for rule, (signature, severity) in firing.items():
+            if signature != inhibition.signature or RANK[severity] < RANK[inhibition.least] or rule in by:
+                continue
+            for other, (name, level) in firing.items():
+                taken = name != LINT if inhibition.takes is None else name in inhibition.takes
+                outranked = name in inhibition.outranked and RANK[level] > RANK[severity]
+                if taken and not outranked and name != signature:
+                    by.setdefault(other, rule)
+    return by

@@ -1,0 +1,84 @@
+"""One step as the detectors see it, and the shape that all detectors share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from regimescope.detectors.declared import Declared
+from regimescope.detectors.driver import Move
+from regimescope.detectors.lifecycle import Reading
+from regimescope.detectors.rules import Rule
+
+
+class Point:
+    """The present step. One object is reused for all steps, filled by the suite; detectors must not keep it."""
+
+    __slots__ = (
+        "accuracy_floored",
+        "clean",
+        "declared",
+        "index",
+        "metrics",
+        "signs",
+        "signs_before",
+        "step",
+        "updated",
+    )
+
+    def __init__(self, declared: Declared) -> None:
+        self.declared = declared
+        self.step = 0
+        self.index = -1  # calls of update so far, from 0
+        self.metrics: Mapping[str, float] = {}
+        self.clean = (
+            True  # False: so many rollouts failed for infrastructure that the step says nothing about the policy
+        )
+        self.updated = True  # False: no gradient update has happened yet in this run, its buffer still fills
+        self.accuracy_floored = False
+        self.signs: set[str] = set()  # early rules whose condition has held long enough, lints at warning
+        self.signs_before: set[str] = set()  # of the point before
+
+    def begin(self, step: int, metrics: Mapping[str, float]) -> None:
+        """The next step; the suite fills `clean` and `updated`."""
+        self.step, self.metrics = step, metrics
+        self.index += 1
+        self.accuracy_floored = False
+        if self.signs or self.signs_before:
+            self.signs_before, self.signs = self.signs, set()
+
+    def get(self, name: str) -> float | None:
+        """The metric if it is there and finite."""
+        value = self.metrics.get(name)
+        return value if value is not None and math.isfinite(value) else None
+
+
+class Detector:
+    """A rule at work. `update` returns None where its metric is missing: then nothing changes."""
+
+    __slots__ = ("rule",)
+
+    follows_data = False
+    "A change of data (curriculum, length limit, sampling) restarts its reference."
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+
+    def update(self, point: Point) -> Reading | None:
+        raise NotImplementedError
+
+    def moves(self, direction: str | None) -> Sequence[Move] | None:
+        """Bounds that can help against what it finds; None: the failure has no driver among the regimes."""
+        return None
+
+    def reseat(self) -> None:
+        """After a resume or a change of bounds: find the reference again. Guards keep their state."""
+
+    def data_changed(self) -> None:
+        """After a change of data; by default as a reseat where the rule follows the data."""
+        if self.follows_data:
+            self.reseat()
+
+    def warming(self) -> tuple[int, int] | None:
+        """Points seen and needed, for a rule with a warm-up that is not over."""
+        return None

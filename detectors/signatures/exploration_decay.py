@@ -1,0 +1,104 @@
+"""exploration_decay: accuracy loses what it had gained, slowly, while entropy says in which direction exploration went wrong.
+
+A draw-down of an exponential mean of accuracy from its peak, beyond its own noise. Up (entropy rose since the peak): too much weight on
+R1; down: too little. Any collapse sets this off as well, which is why the collapse signatures inhibit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from regimescope.detectors.core import Ewma, log_value
+from regimescope.detectors.driver import BucketHistory, Move
+from regimescope.detectors.lifecycle import QUIET, Reading, Streaks
+from regimescope.detectors.point import Detector, Point
+from regimescope.detectors.rules import Rule
+from regimescope.detectors.types import Severity
+
+MOVES: Mapping[str, tuple[Move, ...]] = {
+    "up": (
+        Move(regime="R1", entropy=True, bound="pos.w_max", direction="lower", target=1.28),
+        Move(regime="R2", side="low", entropy=True, bound="pos.w_min", direction="lower", target=0.0),
+    ),
+    "down": (
+        Move(regime="R1", side="high", bound="pos.w_max", direction="raise", target=11.0),
+        Move(regime="R2", entropy=True, bound="pos.w_min", direction="raise", target=0.8),
+    ),
+    "unclear": (),
+}
+"Direction only; 2602.00983 and docs/signatures/exploration_decay.md."
+
+
+class ExplorationDecay(Detector):
+    """Draw-down > effect x peak and > evidence x standard error. The peak counts from `core.min_points` points on."""
+
+    __slots__ = ("_accuracy", "_entropy", "_entropy_at_peak", "_history", "_needed", "_peak", "_peak_step", "_streaks")
+    follows_data = True
+
+    def __init__(self, rule: Rule, core: Mapping[str, float], history: BucketHistory) -> None:
+        super().__init__(rule)
+        self._accuracy, self._entropy = Ewma(rule.numbers["half_life"]), Ewma(rule.numbers["half_life"])
+        self._needed = int(core["min_points"])
+        self._history = history
+        self._streaks = Streaks(rule)
+        self._peak = 0.0
+        self._peak_step = 0
+        self._entropy_at_peak: float | None = None
+
+    def update(self, point: Point) -> Reading | None:
+        accuracy = point.get("accuracy")
+        if accuracy is None or not point.clean:
+            return None
+        self._accuracy.update(accuracy)
+        entropy = point.get("entropy_mean")
+        if entropy is not None:
+            self._entropy.update(log_value(entropy))
+        mean = self._accuracy
+        if mean.count < self._needed:
+            return QUIET
+        if mean.value >= self._peak:
+            self._peak, self._peak_step = mean.value, point.step
+            self._entropy_at_peak = self._entropy.value if self._entropy.count else None
+        drop = self._peak - mean.value
+        noise = mean.standard_error()
+        level: Severity | None = None
+        for name, condition in self.rule.levels.items():
+            if drop > condition.effect * self._peak and drop > condition.evidence * noise:
+                level = "critical" if name == "critical" else "warning"
+        reached = self._streaks.update(point.step, level)
+        warning = self.rule.levels["warning"]
+        if level is None and drop < warning.effect / 2 * self._peak:
+            return QUIET
+        share = drop / self._peak if self._peak else 0.0
+        return Reading(
+            level=reached, pending=level, holds=True, onset=self._peak_step, size=share,
+            score=min(share / warning.effect, drop / (warning.evidence * noise)) if noise > 0 else share / warning.effect,
+            direction=self._direction(),
+            evidence={
+                "accuracy_mean": mean.value, "accuracy_peak": self._peak, "share_lost": share, "standard_error": noise,
+                "log_entropy_change": self._entropy_change(),
+            },
+        )  # fmt: skip
+
+    def _entropy_change(self) -> float | None:
+        return None if self._entropy_at_peak is None else self._entropy.value - self._entropy_at_peak
+
+    def _direction(self) -> str:
+        change = self._entropy_change()
+        if change is None:
+            return "unclear"
+        if abs(change) > self.rule.numbers["entropy_change"]:
+            return "up" if change > 0 else "down"
+        effect = self._history.largest_entropy_effect()
+        return "unclear" if effect is None or effect == 0 else "up" if effect > 0 else "down"
+
+    def moves(self, direction: str | None) -> Sequence[Move]:
+        return MOVES[direction or "unclear"]
+
+    def reseat(self) -> None:
+        self._accuracy.restart()
+        self._entropy.restart()
+        self._peak = 0.0
+
+    def warming(self) -> tuple[int, int] | None:
+        return (self._accuracy.count, self._needed) if self._accuracy.count < self._needed else None

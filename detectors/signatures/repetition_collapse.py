@@ -1,0 +1,124 @@
+"""repetition_collapse: responses repeat themselves, in the mean (rep4_mean) or in a growing share (repetition_frac).
+
+Two shifts and the fixed level of RepetitionLevel raise one alert. No other metric is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from regimescope.detectors.core import Shift, logit
+from regimescope.detectors.driver import RELAX_NEGATIVE, Move
+from regimescope.detectors.guards import RepetitionLevel
+from regimescope.detectors.lifecycle import QUIET, RANK, Reading, Streaks
+from regimescope.detectors.point import Detector, Point
+from regimescope.detectors.rules import Rule
+from regimescope.detectors.types import Severity
+
+
+class _Rise:
+    """The up-shift of one of the two metrics."""
+
+    __slots__ = ("_core", "metric", "rule", "shift", "streaks", "value")
+
+    def __init__(self, rule: Rule, core: Mapping[str, float]) -> None:
+        self.rule, self.metric, self._core = rule, rule.metric, core
+        self.shift = Shift(logit, 1, rule.numbers["floor"], core)
+        self.streaks = Streaks(rule)
+        self.value = 0.0
+
+    def update(self, step: int, value: float) -> tuple[Severity | None, Severity | None]:
+        """Levels whose condition has held long enough, and holds now."""
+        self.value = value
+        shift = self.shift
+        shift.update(step, value)
+        level: Severity | None = None
+        if shift.evidence > self._core["h"] / 2:
+            for name, condition in self.rule.levels.items():
+                if shift.effect > condition.effect and shift.evidence > condition.evidence and value > condition.value:
+                    level = "critical" if name == "critical" else "warning"
+        return self.streaks.update(step, level), level
+
+    @property
+    def holds(self) -> bool:
+        return (
+            self.shift.evidence >= self._core["h"] / 4 and self.shift.effect >= self.rule.levels["warning"].effect / 2
+        )
+
+
+class RepetitionCollapse(Detector):
+    """One alert for both metrics and the level; rows that are switched off are left out."""
+
+    __slots__ = ("_core", "_level", "_level_rule", "_rises")
+
+    def __init__(self, rows: Sequence[Rule], level_rule: Rule, core: Mapping[str, float]) -> None:
+        """`rows`: the rule of rep4_mean, whose name the alert carries, and that of repetition_frac."""
+        super().__init__(rows[0])
+        self._core = core
+        self._rises = [_Rise(row, core) for row in rows if row.enabled]
+        self._level = RepetitionLevel(level_rule) if level_rule.enabled else None
+        self._level_rule = level_rule
+
+    def update(self, point: Point) -> Reading | None:
+        if not point.clean:
+            return None
+        step = point.step
+        reached: Severity | None = None
+        now: Severity | None = None
+        row: Rule | None = None
+        seen = False
+        for rise in self._rises:
+            value = point.get(rise.metric)
+            if value is None:
+                continue
+            seen = True
+            one_reached, one_now = rise.update(step, value)
+            if RANK[one_reached] > RANK[reached]:
+                reached, row = one_reached, rise.rule
+            now = one_now if RANK[one_now] > RANK[now] else now
+        repetition = point.get(self._level_rule.metric)
+        if self._level is not None and repetition is not None:
+            seen = True
+            guard = self._level.update(step, repetition)
+            if RANK[guard] > RANK[reached]:
+                reached, row = guard, self._level_rule
+        if not seen:
+            return None
+        above = self._level is not None and self._level.onset is not None
+        if now is None and not above and not any(rise.holds for rise in self._rises):
+            return QUIET
+        return Reading(
+            level=reached, pending="critical" if above else now, holds=True, onset=self._onset(step), score=self._score(),
+            size=max((rise.shift.effect for rise in self._rises), default=None), direction="up", evidence=self._evidence(repetition), row=row,
+        )  # fmt: skip
+
+    def _onset(self, step: int) -> int:
+        onsets = [rise.shift.onset for rise in self._rises if rise.shift.evidence >= self._core["h"] / 2]
+        if not onsets and self._level is not None and self._level.onset is not None:
+            onsets = [self._level.onset]
+        return min(onsets, default=step)
+
+    def _score(self) -> float | None:
+        return max((rise.shift.evidence / self._core["h"] for rise in self._rises), default=None)
+
+    def _evidence(self, repetition: float | None) -> dict[str, float | str | bool | None]:
+        evidence: dict[str, float | str | bool | None] = {self._level_rule.metric: repetition}
+        for rise in self._rises:
+            if rise.shift.seen:
+                evidence |= {
+                    rise.metric: rise.value, f"{rise.metric}.evidence": rise.shift.evidence, f"{rise.metric}.effect": rise.shift.effect
+                }  # fmt: skip
+        return evidence
+
+    def moves(self, direction: str | None) -> Sequence[Move]:
+        return RELAX_NEGATIVE
+
+    def reseat(self) -> None:
+        for rise in self._rises:
+            rise.shift.reseat()
+
+    def warming(self) -> tuple[int, int] | None:
+        waiting = [rise.shift for rise in self._rises if rise.shift.seen and rise.shift.scale is None]
+        if not waiting:
+            return None
+        return min(shift.seen for shift in waiting), int(self._core["burn_in"] + self._core["min_points"])
