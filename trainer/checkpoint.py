@@ -20,6 +20,7 @@ import torch
 
 from regimescope.monitor.bounds import Bounds
 from regimescope.monitor.errors import BoundsError
+from regimescope.monitor.wire import encode
 from regimescope.trainer.errors import CheckpointError
 from regimescope.trainer.policy import Policy, save_policy
 
@@ -84,12 +85,10 @@ class CheckpointFolder:
             "format": FORMAT,
             "step": meta.step,
             "revision": meta.revision,
-            "bounds": {
-                sign: [str(x) for x in pair] for sign, pair in meta.bounds.to_wire().items()
-            },  # strings: JSON has no infinity
+            "bounds": meta.bounds.to_wire(),
             "weight_version": meta.weight_version,
         }
-        (partial / META).write_text(json.dumps(wire))
+        (partial / META).write_bytes(encode(wire))  # spells infinity, which JSON lacks
         partial.rename(folder)
 
     def _complete(self) -> list[Path]:

@@ -28,6 +28,7 @@ from regimescope.trainer.boundary import ControlBoundary
 from regimescope.trainer.buffer import Experience, StaleQueue, update_batches
 from regimescope.trainer.checkpoint import CheckpointFolder, CheckpointMeta
 from regimescope.trainer.config import TrainConfig
+from regimescope.trainer.evaluate import accuracy
 from regimescope.trainer.objective import TokenTerms, policy_loss
 from regimescope.trainer.policy import Policy, token_logps
 from regimescope.trainer.responses import Metric
@@ -238,9 +239,9 @@ class Trainer:
         self._recorder.state("evaluating", step=step)
         own = self.config.rollout
         spec = SamplingSpec(n=1, temperature=own.temperature, max_tokens=own.max_tokens, seed=EVALUATION_SEED)
-        rewards = sample(self.policy, self._engine, self._verifier, self._held_out, spec).rewards
+        share = accuracy(self._engine, self.policy, self._held_out, spec, self._verifier)
         self._recorder.state("running", step=step)
-        return (rewards > 0).double().mean().item(), float(rewards.numel())
+        return share, float(len(self._held_out))
 
     def _checkpoint_due(self, step: int) -> bool:
         every = self.config.checkpoint.every
