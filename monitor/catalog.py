@@ -1,7 +1,8 @@
 """What the index knows by number: runs, launches, slices, metrics, edge sets, and how far each segment was read.
 
-`Catalog.load(con)` reads it, the ingester changes it while it turns lines into rows, `catalog.save(con)` writes the changes inside the same transaction as
-the rows. After a failed transaction it is loaded again: the database is right, memory is not.
+`Catalog.load(con)` reads it, the ingester changes it while it turns lines into rows, `catalog.save(con)` writes the
+changes inside the same transaction as the rows. After a failed transaction it is loaded again: the database is right,
+memory is not.
 """
 
 from __future__ import annotations
@@ -169,7 +170,9 @@ class Catalog:
         self._new_launches.append((run, launch))
 
     def forget(self, con: duckdb.DuckDBPyConnection, path: str) -> None:
-        """Take a run out of the index: its folder is gone, or its files are no longer those that were read. The transaction is the caller's."""
+        """Take a run out of the index: its folder is gone, or its files are no longer those that were read. The
+        transaction is the caller's.
+        """
         run = self.runs.pop(path)
         for table in _RUN_TABLES:
             con.execute(f"DELETE FROM {table} WHERE run_key = ?", [run.run_key]).fetchall()
@@ -224,7 +227,8 @@ class Catalog:
         rows = con.execute("SELECT name, edges, edges_id FROM hist_edges").fetchall()
         catalog.edges = {(name, tuple(edges)): number for name, edges, number in rows}
         rows = con.execute(
-            """SELECT run_key, path, run_id, name, status, epoch(started_at), epoch(last_row_at), epoch(ended_at), wire_version FROM run"""
+            """SELECT run_key, path, run_id, name, status, epoch(started_at), epoch(last_row_at), epoch(ended_at),
+                      wire_version FROM run"""
         ).fetchall()
         names = ("run_key", "path", "run_id", "name", "status", "started_at", "last_row_at", "ended_at", "wire_version")
         by_key = {row[0]: Run(**dict(zip(names, row, strict=True)), stored=True) for row in rows}
@@ -240,7 +244,8 @@ class Catalog:
 
 
 _RUN_TABLES = (
-    "scalar", "bucket_step", "ratio_hist", "hist", "step_done", "rollout", "event", "alert", "mark", "command", "ack", "metric_source", "segment",
+    "scalar", "bucket_step", "ratio_hist", "hist", "step_done", "rollout", "event", "alert", "mark", "command",
+    "ack", "metric_source", "segment",
     "slice", "launch", "run",
 )  # fmt: skip
 _SEGMENT_COLUMNS = ("name", "launch_no", "rank", "byte_offset", "closed", "last_seq", "lost", "bad_lines", "refused")
@@ -250,8 +255,10 @@ def _save_run(con: duckdb.DuckDBPyConnection, run: Run) -> None:
     times = [run.started_at, run.last_row_at, run.ended_at]
     if run.stored:
         con.execute(
-            """UPDATE run SET run_id = ?, name = ?, status = ?, started_at = to_timestamp(?::DOUBLE), last_row_at = to_timestamp(?::DOUBLE),
-                              ended_at = to_timestamp(?::DOUBLE), wire_version = ? WHERE run_key = ?""",
+            """UPDATE run SET run_id = ?, name = ?, status = ?, started_at = to_timestamp(?::DOUBLE),
+                              last_row_at = to_timestamp(?::DOUBLE), ended_at = to_timestamp(?::DOUBLE),
+                              wire_version = ?
+               WHERE run_key = ?""",
             [run.run_id, run.name, run.status, *times, run.wire_version, run.run_key],
         ).fetchall()
         return

@@ -1,7 +1,9 @@
-"""`regimescope check RUN [--json] [--fail-on critical|warning]`: the detectors over a finished or running run, for people and for CI.
+"""`regimescope check RUN [--json] [--fail-on critical|warning]`: the detectors over a finished or running run, for
+people and for CI.
 
-Exit code 0: no critical alert; 1: one (or, with --fail-on warning, a warning); 2: the run cannot be read. What the bounds alone tell (the lint) and alerts of
-a stretch that a later launch repeated are reported and do not decide. Reads the segments into a private index and writes nothing.
+Exit code 0: no critical alert; 1: one (or, with --fail-on warning, a warning); 2: the run cannot be read. What the
+bounds alone tell (the lint) and alerts of a stretch that a later launch repeated are reported and do not decide. Reads
+the segments into a private index and writes nothing.
 """
 
 from __future__ import annotations
@@ -85,9 +87,12 @@ def make_report(view: RunView) -> Report:
 
 def _alert(a: query.AlertRow) -> dict[str, object]:
     return {
-        "signature": a.signature, "rule": a.rule, "severity": a.severity, "state": a.state, "step_onset": a.step_onset,
-        "step_detected": a.step_detected, "step_last": a.step_last, "driver": a.driver, "direction": a.direction, "slice": a.slice,
-        "title": a.title, "text": a.text, "remedy": dict(a.remedy), "evidence": dict(a.evidence), "inhibited_by": a.inhibited_by,
+        "signature": a.signature, "rule": a.rule, "severity": a.severity, "state": a.state,
+        "step_onset": a.step_onset,
+        "step_detected": a.step_detected, "step_last": a.step_last, "driver": a.driver, "direction": a.direction,
+        "slice": a.slice,
+        "title": a.title, "text": a.text, "remedy": dict(a.remedy), "evidence": dict(a.evidence),
+        "inhibited_by": a.inhibited_by,
         "superseded": a.superseded, "alert_id": a.alert_id,
     }  # fmt: skip
 

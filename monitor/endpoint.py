@@ -1,7 +1,9 @@
-"""Where the server of a root listens: `root/.regimescope/endpoint.json`, mode 0600, written by the server, read by the command line.
+"""Where the server of a root listens: `root/.regimescope/endpoint.json`, mode 0600, written by the server, read by the
+command line.
 
-The file holds the read token, so only the user that started the server can talk to it. It is touched every 10 s; on another host, where the lock of
-the index cannot be seen, a young file says that a server is alive there. Standard library only.
+The file holds the read token, so only the user that started the server can talk to it. It is touched every 10 s; on
+another host, where the lock of the index cannot be seen, a young file says that a server is alive there. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ def write_endpoint(root: str | os.PathLike[str], ep: Endpoint) -> Path:
 
 
 def read_endpoint(root: str | os.PathLike[str]) -> Endpoint | None:
-    """What the file says; None when it is missing, unreadable or broken. Says nothing about whether the server still runs."""
+    """What the file says; None when it is missing, unreadable or broken. Says nothing about whether the server still
+    runs.
+    """
     try:
         values = json.loads(endpoint_path(root).read_text(encoding="utf-8"))
         return Endpoint(

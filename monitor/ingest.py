@@ -1,7 +1,9 @@
-"""The tail: new lines of all segments below a root -> rows of the index, with the new offsets in the same transaction. Exactly once, without keys.
+"""The tail: new lines of all segments below a root -> rows of the index, with the new offsets in the same transaction.
+Exactly once, without keys.
 
-`Ingester(store).tick()` reads what is new and returns the runs that changed; `catch_up()` reads everything. A run whose files are no longer those that
-were read (a segment missing or shorter) is taken out of the index and read again: the files are the truth.
+`Ingester(store).tick()` reads what is new and returns the runs that changed; `catch_up()` reads everything. A run whose
+files are no longer those that were read (a segment missing or shorter) is taken out of the index and read again: the
+files are the truth.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class Ingester:
             self._catalog = Catalog.load(con)
 
     def tick(self) -> set[int]:
-        """Read what is new of every run, at most 4 MiB a file; returns the keys of the runs that changed. Raises duckdb.Error, OSError."""
+        """Read what is new of every run, at most 4 MiB a file; returns the keys of the runs that changed. Raises
+        duckdb.Error, OSError.
+        """
         self._more = False
         changed = set()
         with self._store.cursor() as con:

@@ -1,13 +1,14 @@
 """Is a run alive: how long it is silent by the monitor's own clock, measured against its own step time.
 
-The trainer's clock is used for durations only (the step time), never to say how long ago something was. A heartbeat is any new byte in a segment, repeated
-`state` events included: a trainer that pauses or waits for rollouts is not silent.
+The trainer's clock is used for durations only (the step time), never to say how long ago something was. A heartbeat is
+any new byte in a segment, repeated `state` events included: a trainer that pauses or waits for rollouts is not silent.
 """
 
 from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
+from itertools import pairwise
 
 from regimescope.monitor import query
 
@@ -89,7 +90,7 @@ def liveness(con: query.Connection, run_key: int, silent_s: float | None) -> Liv
 def median_step_s(con: query.Connection, run_key: int) -> float | None:
     """Median time between the ends of the last steps of the newest launch, seconds; None before two are done."""
     times = query.step_times(con, run_key, WINDOW + 1)
-    return statistics.median(b - a for a, b in zip(times, times[1:], strict=False)) if len(times) > 1 else None
+    return statistics.median(b - a for a, b in pairwise(times)) if len(times) > 1 else None
 
 
 def crashed(silent_s: float, median: float | None) -> bool:

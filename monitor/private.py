@@ -1,4 +1,5 @@
-"""A private index for commands that only read: the segments of some runs in memory, detectors run over them, nothing written, nobody locked out.
+"""A private index for commands that only read: the segments of some runs in memory, detectors run over them, nothing
+written, nobody locked out.
 
 `with read_run("runs/a", None) as view:` gives one run, `with read_root(root) as monitor:` all of them.
 """
@@ -42,7 +43,9 @@ def read_root(root: Path, only: list[str] | None = None) -> Iterator[Monitor]:
 
 @contextlib.contextmanager
 def read_run(run: str, root: str | None) -> Iterator[RunView]:
-    """One run by its folder, or by its path below the root. Raises RunError: no folder, no segments, a root in place of a run."""
+    """One run by its folder, or by its path below the root. Raises RunError: no folder, no segments, a root in place of
+    a run.
+    """
     folder, above = find_run(run, root)
     folder = folder.resolve()
     _check(folder)

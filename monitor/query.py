@@ -38,16 +38,19 @@ from regimescope.monitor.series import (
 )
 
 __all__ = [
-    "BOUND_NAMES", "BUCKET_COLUMNS", "AlertRow", "BoundChange", "BoundsInForce", "CommandRow", "Connection", "EventRow", "Latest",
-    "RunRow", "SegmentRow", "Series", "SliceRow", "alerts", "bounds_in_force", "checkpoints", "commands", "envelope", "events",
-    "is_known_metric", "latest", "list_runs", "metric_names", "named_bounds", "repeated_stretches", "rows_after", "run_by_key",
-    "run_by_path", "segments", "slices", "step_count", "step_times",
+    "BOUND_NAMES", "BUCKET_COLUMNS", "AlertRow", "BoundChange", "BoundsInForce", "CommandRow", "Connection",
+    "EventRow",
+    "Latest", "RunRow", "SegmentRow", "Series", "SliceRow", "alerts", "bounds_in_force", "checkpoints", "commands",
+    "envelope", "events", "is_known_metric", "latest", "list_runs", "metric_names", "named_bounds",
+    "repeated_stretches",
+    "rows_after", "run_by_key", "run_by_path", "segments", "slices", "step_count", "step_times",
 ]  # fmt: skip
 
 T = TypeVar("T")
 
-_RUN = """SELECT run_key, path, run_id, name, status, state, epoch(state_since) AS state_since, epoch(started_at) AS started_at,
-                 epoch(last_row_at) AS last_row_at, last_step, launch_no, launch_id, objective, framework, ratio_source,
+_RUN = """SELECT run_key, path, run_id, name, status, state, epoch(state_since) AS state_since,
+                 epoch(started_at) AS started_at, epoch(last_row_at) AS last_row_at, last_step, launch_no, launch_id,
+                 objective, framework, ratio_source,
                  coalesce(ranks, 1) AS ranks, capabilities, limits, weight_rule, config, end_reason FROM v_run"""
 
 
@@ -74,23 +77,23 @@ def slices(con: Connection, run_key: int) -> list[SliceRow]:
 
 def alerts(con: Connection, run_key: int) -> list[AlertRow]:
     """All episodes, the one detected last first."""
-    sql = """SELECT alert_id::VARCHAR AS alert_id, incident_id::VARCHAR AS incident_id, signature, rule, severity, state,
-                    driver::VARCHAR AS driver, step_onset, step_detected, step_last, evidence, remedy, inhibited_by,
-                    coalesce(title, rule) AS title, coalesce(text, '') AS text, direction, score, launch_no, ordinal, superseded,
-                    mark, mark_actor, mark_text, until_step, CASE WHEN slice_id > 0 THEN s.kind || '=' || s.value END AS slice
+    sql = """SELECT alert_id::VARCHAR AS alert_id, incident_id::VARCHAR AS incident_id, signature, rule, severity,
+                    state, driver::VARCHAR AS driver, step_onset, step_detected, step_last, evidence, remedy,
+                    inhibited_by, coalesce(title, rule) AS title, coalesce(text, '') AS text, direction, score,
+                    launch_no, ordinal, superseded, mark, mark_actor, mark_text, until_step,
+                    CASE WHEN slice_id > 0 THEN s.kind || '=' || s.value END AS slice
              FROM v_alert LEFT JOIN slice s USING (run_key, slice_id) WHERE run_key = ?
              ORDER BY step_detected DESC, launch_no DESC, rule"""
-    return [
-        AlertRow(**{**r, "evidence": _object(r["evidence"]), "remedy": _object(r["remedy"])})
-        for r in _rows(con, sql, [run_key])
-    ]
+    rows = _rows(con, sql, [run_key])
+    return [AlertRow(**{**r, "evidence": _object(r["evidence"]), "remedy": _object(r["remedy"])}) for r in rows]
 
 
 def commands(con: Connection, run_key: int) -> list[CommandRow]:
     """Newest first."""
     sql = """SELECT command_id::VARCHAR AS command_id, launch_id, kind, args, expected_revision AS expect,
                     epoch(issued_at) AS issued_at, epoch(not_after) AS not_after, issuer AS "by", reason AS why,
-                    alert_id::VARCHAR AS alert_id, status, ranks, applied_ranks, applied_step, revision, applied, message
+                    alert_id::VARCHAR AS alert_id, status, ranks, applied_ranks, applied_step, revision, applied,
+                    message
              FROM v_command WHERE run_key = ? ORDER BY issued_at DESC, command_id DESC"""
     rows = _rows(con, sql, [run_key])
     history = _bounds_by_revision(con, run_key) if rows else {}
@@ -110,9 +113,11 @@ def bounds_in_force(con: Connection, run_key: int) -> BoundsInForce | None:
 
 def events(con: Connection, run_key: int, kinds: Sequence[str] | None = None) -> list[EventRow]:
     """Events of these kinds (None = all), oldest first."""
-    sql = f"""SELECT kind, step, epoch(e.ts) AS t, payload AS data, launch_no, coalesce(step >= superseded_from, false) AS superseded
+    sql = f"""SELECT kind, step, epoch(e.ts) AS t, payload AS data, launch_no,
+                     coalesce(step >= superseded_from, false) AS superseded
               FROM event e LEFT JOIN launch l USING (run_key, launch_no)
-              WHERE run_key = ? {"" if kinds is None else "AND list_contains(?, kind)"} ORDER BY launch_no NULLS LAST, seq, rank"""
+              WHERE run_key = ? {"" if kinds is None else "AND list_contains(?, kind)"}
+              ORDER BY launch_no NULLS LAST, seq, rank"""
     values: list[object] = [run_key] if kinds is None else [run_key, list(kinds)]
     return [EventRow(**{**r, "data": _object(r["data"])}) for r in _rows(con, sql, values)]
 
@@ -196,14 +201,16 @@ def _bounds_by_revision(con: Connection, run_key: int, launch_no: int | None = N
     """Revision -> (bounds, first step under them), of one launch or all. Headers and acks win over bucket rows."""
     one, values = ("", [run_key]) if launch_no is None else ("AND launch_no = ?", [run_key, launch_no])
     said = con.execute(
-        f"""SELECT start_revision, start_bounds, first_step FROM launch WHERE run_key = ? AND start_bounds IS NOT NULL {one}
+        f"""SELECT start_revision, start_bounds, first_step FROM launch
+            WHERE run_key = ? AND start_bounds IS NOT NULL {one}
             UNION ALL SELECT revision, any_value(applied), min(step) FROM ack WHERE run_key = ? AND status = 'applied'
             AND applied IS NOT NULL AND revision IS NOT NULL {one} GROUP BY revision""",
         values * 2,
     ).fetchall()
     used = con.execute(
         f"""SELECT revision, min(w_min) FILTER (sign = 1), max(w_max) FILTER (sign = 1), min(w_min) FILTER (sign = -1),
-                   max(w_max) FILTER (sign = -1), min(first_step) FROM v_bounds WHERE run_key = ? {one} GROUP BY revision""",
+                   max(w_max) FILTER (sign = -1), min(first_step) FROM v_bounds
+            WHERE run_key = ? {one} GROUP BY revision""",
         values,
     ).fetchall()
     known: dict[int, tuple[Bounds, int]] = {}

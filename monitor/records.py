@@ -1,4 +1,6 @@
-"""What the read functions of `query.py` return: frozen records, one per kind of row. Times are unix seconds of the trainer's clock."""
+"""What the read functions of `query.py` return: frozen records, one per kind of row. Times are unix seconds of the
+trainer's clock.
+"""
 
 from __future__ import annotations
 

@@ -1,19 +1,20 @@
-"""The detectors over the index: live step by step, and from the beginning after a start. Alerts are derived, so a run's alerts are always replaced as a whole.
+"""The detectors over the index: live step by step, and from the beginning after a start. Alerts are derived, so a run's
+alerts are always replaced as a whole.
 
-A replay goes launch by launch: each launch gets a fresh suite that sees the surviving steps before its first one and then its own. An episode belongs to
-the launch in which it was detected; a later launch that saw the same stretch brings its picture up to date. A step is given once: when all ranks sent
-its `step` line, when a later step says that it will not become complete, or after a minute.
+A replay goes launch by launch: each launch gets a fresh suite that sees the surviving steps before its first one and
+then its own. An episode belongs to the launch in which it was detected; a later launch that saw the same stretch brings
+its picture up to date. A step is given once: when all ranks sent its `step` line, when a later step says that it will
+not become complete, or after a minute.
 """
 
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from regimescope.detectors import Blind, Event, Finding, Rules, Suite, load_rules
-from regimescope.monitor.catalog import json_text
+from regimescope.detectors import Blind, Event, Rules, Suite, load_rules
+from regimescope.monitor.alerts import Episode, EpisodeKey, Gap, incident_id, replace_alerts
 from regimescope.monitor.live import GAP_FLOOR_S, Pulse, pulse
 from regimescope.monitor.query import Connection, named_bounds
 from regimescope.monitor.store import Store
@@ -27,39 +28,11 @@ from regimescope.monitor.timeline import (
     read_span,
     steps_after,
 )
-from regimescope.monitor.wire import plain
 
 LATE_S = 60.0
 "A step that some rank has finished is given after this time, whatever the others do."
 AHEAD = 2
 "... or when a rank is this many steps ahead."
-GAP_RULE = "telemetry_gap"
-
-_NAMESPACE = uuid.UUID("6f0d7b1e-6a5b-5c1c-9d0e-3f5b9f6a2c11")
-
-EpisodeKey = tuple[int, str, str | None, int]
-"launch_no of the owner, rule, slice, ordinal."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
-    """A finding and the launch that it belongs to."""
-
-    finding: Finding
-    launch: LaunchInfo
-    incident_id: uuid.UUID
-    opened_at: float | None
-    partial: bool
-    "Some step up to the detection was given before all ranks were through."
-
-
-@dataclass(slots=True, kw_only=True)
-class Gap:
-    """A silence that the monitor's clock found."""
-
-    step: int
-    silent_s: float
-    median_step_s: float
 
 
 class LaunchReplay:
@@ -125,9 +98,7 @@ class LaunchReplay:
                 Episode(
                     finding=f,
                     launch=owner,
-                    incident_id=uuid.uuid5(
-                        _NAMESPACE, f"incident\0{path}\0{first[f.incident].launch_id}\0{f.incident}"
-                    ),
+                    incident_id=incident_id(path, first[f.incident].launch_id, f.incident),
                     opened_at=self._times.get(f.step_detected),
                     partial=self.partial,
                 ),
@@ -164,7 +135,9 @@ class Replayer:
         self._runs: dict[int, RunReplay] = {}
 
     def update(self, changed: set[int], silence: Mapping[int, float]) -> None:
-        """Bring these runs up to date, and look for silent ones. A run that is new here is replayed from its beginning, changed or not."""
+        """Bring these runs up to date, and look for silent ones. A run that is new here is replayed from its beginning,
+        changed or not.
+        """
         due = changed | (silence.keys() - self._runs.keys()) | {key for key, run in self._runs.items() if run.waiting}
         quiet = [
             key
@@ -234,27 +207,8 @@ class Replayer:
         self._write(con, run)
 
     def _write(self, con: Connection, run: RunReplay) -> None:
-        """Replace the alerts of a run in one transaction."""
         episodes = {**run.episodes, **dict(run.current.episodes(run.path))}
-        slices = dict(
-            con.execute(
-                "SELECT value, slice_id FROM slice WHERE run_key = ? AND kind = 'env'", [run.run_key]
-            ).fetchall()
-        )
-        superseded = {launch.launch_no: launch.superseded_from for launch in run.launches}
-        rows = [
-            _alert_row(run, key, episode, superseded[key[0]], slices.get(episode.finding.slice, 0), self._rules.version)
-            for key, episode in episodes.items()
-        ]
-        if run.gap is not None:
-            rows.append(_gap_row(run, run.gap, self._rules.version))
-        con.begin()
-        con.execute("DELETE FROM alert WHERE run_key = ?", [run.run_key]).fetchall()
-        for row in rows:
-            columns = ", ".join(row)
-            marks = ", ".join("to_timestamp(?::DOUBLE)" if c == "opened_at" else "?" for c in row)
-            con.execute(f"INSERT INTO alert ({columns}) VALUES ({marks})", list(row.values())).fetchall()
-        con.commit()
+        replace_alerts(con, run.run_key, run.path, run.launches, episodes, run.gap, self._rules.version)
 
 
 def _restarted(old: list[LaunchInfo], new: list[LaunchInfo]) -> bool:
@@ -286,51 +240,3 @@ def _ready(launch: LaunchInfo, found: list[StepSeen], waiting: dict[int, float],
         waiting.setdefault(step, now)
     late = max((s for s, *_ in found if now - waiting[s] > LATE_S), default=-1)
     return [s for s in found if s[0] <= max(complete, ahead, late)]
-
-
-def _alert_row(
-    run: RunReplay, key: EpisodeKey, episode: Episode, superseded_from: int | None, slice_id: int, version: str
-) -> dict[str, object]:
-    f, launch = episode.finding, episode.launch
-    superseded = superseded_from is not None and f.step_detected >= superseded_from
-    evidence = {**f.evidence, "partial_steps": True} if episode.partial else dict(f.evidence)
-    remedy = {
-        "bound": f.remedy.bound,
-        "direction": f.remedy.direction,
-        "target": f.remedy.target,
-        "text": f.remedy.text,
-    }
-    return {
-        "run_key": run.run_key, "incident_id": str(episode.incident_id), "alert_id": alert_id(run.path, launch.launch_id, f.rule, f.slice, f.ordinal),
-        "launch_no": launch.launch_no, "signature": f.signature, "rule": f.rule, "rule_version": version, "slice_id": slice_id,
-        "ordinal": f.ordinal, "severity": f.severity, "driver": f.driver, "step_onset": f.step_onset, "step_detected": f.step_detected,
-        "step_last": f.step_last, "state": "resolved" if superseded else f.state, "opened_at": episode.opened_at, "score": f.score,
-        "direction": f.direction, "title": f.title, "text": f.text, "evidence": json_text(plain(evidence)), "remedy": json_text(plain(remedy)),
-        "inhibited_by": f.inhibited_by, "superseded": superseded,
-    }  # fmt: skip
-
-
-def _gap_row(run: RunReplay, gap: Gap, version: str) -> dict[str, object]:
-    """The alert of the monitor's clock. Its ordinal is the step after which the run fell silent: the same after a restart of the monitor."""
-    launch = run.launches[-1]
-    ordinal = min(gap.step, 65_535)
-    name = alert_id(run.path, launch.launch_id, GAP_RULE, None, ordinal)
-    text = f"No row for {gap.silent_s:.0f} s after step {gap.step}; a step takes {gap.median_step_s:.1f} s."
-    remedy = {
-        "bound": None,
-        "direction": None,
-        "target": None,
-        "text": "See whether the training process lives; resume it from its checkpoint if not.",
-    }
-    return {
-        "run_key": run.run_key, "incident_id": name, "alert_id": name, "launch_no": launch.launch_no, "signature": GAP_RULE, "rule": GAP_RULE,
-        "rule_version": version, "slice_id": 0, "ordinal": ordinal, "severity": "warning", "step_onset": gap.step, "step_detected": gap.step,
-        "step_last": gap.step, "state": "firing", "title": "Telemetry gap", "text": text, "remedy": json_text(remedy), "superseded": False,
-        "evidence": json_text({"silent_s": round(gap.silent_s, 1), "median_step_s": round(gap.median_step_s, 3)}),
-    }  # fmt: skip
-
-
-def alert_id(path: str, launch_id: str, rule: str, slice_value: str | None, ordinal: int) -> str:
-    """The same episode has the same id after every replay, on every machine that sees the run under this path."""
-    name = rule if slice_value is None else f"{rule}\0{slice_value}"
-    return str(uuid.uuid5(_NAMESPACE, f"{path}\0{launch_id}\0{name}\0{ordinal}"))

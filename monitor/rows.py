@@ -1,7 +1,9 @@
-"""Rows on their way into the index: plain tuples, collected per table, inserted through Arrow inside the caller's transaction.
+"""Rows on their way into the index: plain tuples, collected per table, inserted through Arrow inside the caller's
+transaction.
 
-`Batch.add("scalar", (...))` collects, `batch.insert(con)` writes everything. The column lists below are the only place that knows how a Python value becomes
-a column; times are unix seconds, JSON is text, non-finite numbers are stored as they are.
+`Batch.add("scalar", (...))` collects, `batch.insert(con)` writes everything. The column lists below are the only place
+that knows how a Python value becomes a column; times are unix seconds, JSON is text, non-finite numbers are stored as
+they are.
 """
 
 from __future__ import annotations
@@ -20,30 +22,42 @@ TABLES: Mapping[str, Mapping[str, pa.DataType]] = {
     "slice": {"run_key": _INT, "slice_id": _INT, "kind": _TEXT, "value": _TEXT},
     "metric": {"metric_id": _INT, "name": _TEXT, "agg": _TEXT, "unit": _TEXT, "description": _TEXT},
     "hist_edges": {"edges_id": _INT, "name": _TEXT, "edges": _FLOATS},
-    "scalar": {**_KEY, "update": _INT, "slice_id": _INT, "ts": _FLOAT, "metric_id": _INT, "value": _FLOAT, "weight": _FLOAT},
+    "scalar": {
+        **_KEY, "update": _INT, "slice_id": _INT, "ts": _FLOAT, "metric_id": _INT, "value": _FLOAT, "weight": _FLOAT,
+    },
     "bucket_step": {
-        **_KEY, "update": _INT, "slice_id": _INT, "ts": _FLOAT, "bucket": _TEXT, "revision": _INT, "w_min": _FLOAT, "w_max": _FLOAT,
-        "tokens": _INT, "clip_high": _INT, "clip_low": _INT, "clamped": _INT, "ratio_sum": _FLOAT, "weight_sum": _FLOAT,
-        "abs_adv_weight_sum": _FLOAT, "signed_adv_weight_sum": _FLOAT, "entropy_effect_sum": _FLOAT, "entropy_effect_tokens": _INT,
+        **_KEY, "update": _INT, "slice_id": _INT, "ts": _FLOAT, "bucket": _TEXT, "revision": _INT, "w_min": _FLOAT,
+        "w_max": _FLOAT,
+        "tokens": _INT, "clip_high": _INT, "clip_low": _INT, "clamped": _INT, "ratio_sum": _FLOAT,
+        "weight_sum": _FLOAT,
+        "abs_adv_weight_sum": _FLOAT, "signed_adv_weight_sum": _FLOAT, "entropy_effect_sum": _FLOAT,
+        "entropy_effect_tokens": _INT,
         "entropy_sum": _FLOAT, "logp_sum": _FLOAT, "log_ratio_sum": _FLOAT, "log_ratio_sq_sum": _FLOAT,
     },
     "ratio_hist": {
-        **_KEY, "update": _INT, "slice_id": _INT, "sign": _INT, "edges_id": _INT, "counts": _INTS, "ratio_sum": _FLOATS,
+        **_KEY, "update": _INT, "slice_id": _INT, "sign": _INT, "edges_id": _INT, "counts": _INTS,
+        "ratio_sum": _FLOATS,
         "abs_adv_sum": _FLOATS, "abs_adv_ratio_sum": _FLOATS,
     },
     "hist": {**_KEY, "update": _INT, "slice_id": _INT, "metric_id": _INT, "edges_id": _INT, "counts": _INTS},
     "step_done": {**_KEY, "ts": _FLOAT, "seq": _INT},
-    "event": {"run_key": _INT, "launch_no": _INT, "rank": _INT, "seq": _INT, "ts": _FLOAT, "step": _INT, "kind": _TEXT, "payload": _TEXT},
+    "event": {
+        "run_key": _INT, "launch_no": _INT, "rank": _INT, "seq": _INT, "ts": _FLOAT, "step": _INT, "kind": _TEXT,
+        "payload": _TEXT,
+    },
     "mark": {
-        "run_key": _INT, "mark_id": _TEXT, "ts": _FLOAT, "actor": _TEXT, "kind": _TEXT, "alert_id": _TEXT, "signature": _TEXT, "step": _INT,
+        "run_key": _INT, "mark_id": _TEXT, "ts": _FLOAT, "actor": _TEXT, "kind": _TEXT, "alert_id": _TEXT,
+        "signature": _TEXT, "step": _INT,
         "until_step": _INT, "text": _TEXT,
     },
     "command": {
-        "run_key": _INT, "command_id": _TEXT, "launch_id": _TEXT, "issued_at": _FLOAT, "not_after": _FLOAT, "issuer": _TEXT, "kind": _TEXT,
+        "run_key": _INT, "command_id": _TEXT, "launch_id": _TEXT, "issued_at": _FLOAT, "not_after": _FLOAT,
+        "issuer": _TEXT, "kind": _TEXT,
         "args": _TEXT, "expected_revision": _INT, "alert_id": _TEXT, "reason": _TEXT,
     },
     "ack": {
-        "run_key": _INT, "command_id": _TEXT, "launch_no": _INT, "rank": _INT, "ts": _FLOAT, "step": _INT, "status": _TEXT, "revision": _INT,
+        "run_key": _INT, "command_id": _TEXT, "launch_no": _INT, "rank": _INT, "ts": _FLOAT, "step": _INT,
+        "status": _TEXT, "revision": _INT,
         "applied": _TEXT, "message": _TEXT,
     },
 }  # fmt: skip

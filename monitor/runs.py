@@ -1,6 +1,7 @@
 """`regimescope runs [ROOT] [--json]`: the runs below a root, each with its status, last step, verdict and open alerts.
 
-ROOT is else $REGIMESCOPE_ROOT, else ./runs. Reads the segments into a private index, so it works beside a running server and without one.
+ROOT is else $REGIMESCOPE_ROOT, else ./runs. Reads the segments into a private index, so it works beside a running
+server and without one.
 """
 
 from __future__ import annotations

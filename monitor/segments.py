@@ -1,7 +1,8 @@
 """The segments on disk: which runs there are below a root, which files belong to a run, and the new lines of a file.
 
-`find_runs(root)` and `list_segments(run_dir)` look, `read_chunk(path, offset)` reads. A reader elsewhere (NFS) sees short or NUL-padded tails: a line counts
-from its newline on, a NUL byte means that the rest has not arrived yet. Nothing here knows what a line says. Standard library only.
+`find_runs(root)` and `list_segments(run_dir)` look, `read_chunk(path, offset)` reads. A reader elsewhere (NFS) sees
+short or NUL-padded tails: a line counts from its newline on, a NUL byte means that the rest has not arrived yet.
+Nothing here knows what a line says. Standard library only.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ class Chunk:
 
 
 def find_runs(root: Path) -> list[str]:
-    """Paths below the root, with `/`, of all folders that have `segments/`; the root itself is ".". Links and hidden folders are not followed."""
+    """Paths below the root, with `/`, of all folders that have `segments/`; the root itself is ".". Links and hidden
+    folders are not followed.
+    """
     return sorted(_runs_in(os.fspath(root), "", MAX_DEPTH))
 
 

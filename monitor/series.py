@@ -1,4 +1,5 @@
-"""Points of a metric for charts and tiles: after a step, thinned to an envelope, the newest. The SQL of it; `query.py` is the public door.
+"""Points of a metric for charts and tiles: after a step, thinned to an envelope, the newest. The SQL of it; `query.py`
+is the public door.
 
 A metric is a scalar by its name, `<bucket>.<column>` ("R4.clip_low_frac"), or one of the four bounds ("pos.w_min").
 """
@@ -14,8 +15,8 @@ from regimescope.monitor.records import Latest, Series
 from regimescope.monitor.token_stats import BUCKETS
 
 BUCKET_COLUMNS = (
-    "tokens", "token_frac", "clip_high_frac", "clip_low_frac", "ratio_mean", "weight_mean", "clip_gap", "grad_mass", "entropy_mean",
-    "entropy_effect", "log_ratio_mean",
+    "tokens", "token_frac", "clip_high_frac", "clip_low_frac", "ratio_mean", "weight_mean", "clip_gap", "grad_mass",
+    "entropy_mean", "entropy_effect", "log_ratio_mean",
 )  # fmt: skip
 "Columns of v_bucket_step that exist as metrics, each as `<bucket>.<column>`."
 
@@ -29,7 +30,8 @@ _LAST_STEP = 1 << 62
 def metric_names(con: Connection, run_key: int) -> list[str]:
     """Scalars, then `<bucket>.<column>` and the bounds where the run has buckets; each sorted."""
     names = con.execute(
-        "SELECT name FROM metric WHERE metric_id IN (SELECT DISTINCT metric_id FROM scalar WHERE run_key = ?) ORDER BY name",
+        """SELECT name FROM metric WHERE metric_id IN (SELECT DISTINCT metric_id FROM scalar WHERE run_key = ?)
+           ORDER BY name""",
         [run_key],
     ).fetchall()
     buckets = con.execute(
@@ -81,7 +83,8 @@ def latest(con: Connection, run_key: int, names: Iterable[str], *, back: int = 5
     for name in names:
         source, values = _source(run_key, 0, name, 0, _LAST_STEP)
         rows = con.execute(
-            f"""WITH x AS (SELECT step, value FROM ({source}) WHERE value IS NOT NULL), m AS (SELECT max(step) AS top FROM x)
+            f"""WITH x AS (SELECT step, value FROM ({source}) WHERE value IS NOT NULL),
+                     m AS (SELECT max(step) AS top FROM x)
                 SELECT max(step), arg_max(value, step), arg_max(value, step) FILTER (step + ? <= top) FROM x, m""",
             [*values, back],
         ).fetchall()
@@ -92,7 +95,7 @@ def latest(con: Connection, run_key: int, names: Iterable[str], *, back: int = 5
 
 
 def _source(run_key: int, slice_id: int, name: str, first: int, last: int) -> tuple[str, list[object]]:
-    """SQL of (step, value) for a metric between two steps, and its parameters. Steps are signed: differences are safe."""
+    """SQL of (step, value) for a metric between two steps, and its parameters. Steps are signed."""
     bucket, _, column = name.partition(".")
     first, last = max(0, first), max(0, last)
     if name in BOUND_NAMES:
@@ -102,7 +105,8 @@ def _source(run_key: int, slice_id: int, name: str, first: int, last: int) -> tu
         return sql, [run_key, first, last]
     if bucket in BUCKETS and column in BUCKET_COLUMNS:
         sql = f"""SELECT step::BIGINT AS step, {column}::DOUBLE AS value FROM v_bucket_step
-                  WHERE run_key = ? AND slice_id = ? AND step BETWEEN ? AND ? AND bucket = '{bucket}' AND {column} IS NOT NULL"""
+                  WHERE run_key = ? AND slice_id = ? AND step BETWEEN ? AND ? AND bucket = '{bucket}'
+                    AND {column} IS NOT NULL"""
         return sql, [run_key, slice_id, first, last]
     sql = """SELECT step::BIGINT AS step, value FROM v_metric_step
              WHERE run_key = ? AND slice_id = ? AND step BETWEEN ? AND ? AND name = ?"""

@@ -1,7 +1,9 @@
-"""The monitor of one root: ingests, runs the detectors, answers what is live, takes commands and marks. One object, one background thread.
+"""The monitor of one root: ingests, runs the detectors, answers what is live, takes commands and marks. One object, one
+background thread.
 
-`start()` runs `tick()` every `tick_s` seconds; tests call `tick()` themselves. Readers take cursors of `monitor.store`. The arrival of rows is timed by this
-process's own clock, never by the trainer's. What people say goes to the monitor's own segment and comes back through the ingester like any line.
+`start()` runs `tick()` every `tick_s` seconds; tests call `tick()` themselves. Readers take cursors of `monitor.store`.
+The arrival of rows is timed by this process's own clock, never by the trainer's. What people say goes to the monitor's
+own segment and comes back through the ingester like any line.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class Head:
 
 
 class Monitor:
-    """Ingestion, detectors and control of all runs below a root. Raises StoreOwned when another process owns the index."""
+    """Ingestion, detectors and control of all runs below a root. Raises StoreOwned when another process owns it."""
 
     def __init__(
         self,
@@ -136,14 +138,16 @@ class Monitor:
         why: str,
         alert: str | None = None,
     ) -> Command:
-        """Ask the trainer for something. Raises ControlError: read-only, silent or ended run, kind not offered, bounds outside the limits."""
+        """Ask the trainer for something. Raises ControlError: read-only, silent or ended run, kind not offered, bounds
+        outside the limits.
+        """
         run = self._writable(run_key)
         live = self.liveness(run_key)
         if live.ended:
             raise ControlError(f"{run.path} has ended ({run.end_reason or 'no end line'}): nobody reads a command")
         if live.stale:
             raise ControlError(
-                f"{run.path} has been silent for {live.silent_s:.0f} s: nobody reads a command; see whether its process lives"
+                f"{run.path} has been silent for {live.silent_s:.0f} s: see whether its process lives before you ask it"
             )
         if kind not in run.capabilities:
             raise ControlError(
@@ -175,7 +179,9 @@ class Monitor:
         text: str = "",
         until_step: int | None = None,
     ) -> None:
-        """What a person says about an alert: acknowledge, snooze (with until_step), false_alarm, confirmed, reopen, note. Raises ControlError."""
+        """What a person says about an alert: acknowledge, snooze (with until_step), false_alarm, confirmed, reopen,
+        note. Raises ControlError.
+        """
         if kind not in MARK_KINDS:
             raise ControlError(f"no such mark {kind!r}; want one of {', '.join(MARK_KINDS)}")
         run = self._writable(run_key)

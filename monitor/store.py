@@ -1,8 +1,10 @@
-"""The index: one DuckDB file for all runs below a root. Opening it read-write is the election of the one monitor process.
+"""The index: one DuckDB file for all runs below a root. Opening it read-write is the election of the one monitor
+process.
 
-The segments are the truth, so every doubt about the file (another schema hash, a storage version that DuckDB refuses, garbage) ends in the same way: it is
-deleted, and the ingester fills a new one. `Store.open(root)` owns the file or raises StoreOwned; `Store.in_memory(root)` is private to a command
-that only reads. Queries run on a cursor of their own and are read to the end (`fetchall`), for an open result blocks the connection.
+The segments are the truth, so every doubt about the file (another schema hash, a storage version that DuckDB refuses,
+garbage) ends in the same way: it is deleted, and the ingester fills a new one. `Store.open(root)` owns the file or
+raises StoreOwned; `Store.in_memory(root)` is private to a command that only reads. Queries run on a cursor of their own
+and are read to the end (`fetchall`), for an open result blocks the connection.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ SCHEMA = (Path(__file__).parent / "schema.sql").read_text(encoding="utf-8")
 SCHEMA_HASH = hashlib.sha256(SCHEMA.encode()).hexdigest()[:16]
 
 _THREADS = 2
+_ELSEWHERE = "set REGIMESCOPE_CACHE to a folder you can write"
 
 
 class Store:
@@ -45,7 +48,9 @@ class Store:
 
     @classmethod
     def open(cls, root: str | os.PathLike[str], *, path: Path | None = None) -> Store:
-        """Own the index of this root. Raises StoreOwned when another process does, StoreError when the place cannot be written."""
+        """Own the index of this root. Raises StoreOwned when another process does, StoreError when the place cannot be
+        written.
+        """
         folder = Path(root).resolve()
         return cls(folder, path or index_path(folder))
 
@@ -64,7 +69,9 @@ class Store:
             cursor.close()
 
     def reopen(self) -> None:
-        """Close and open again: after a full disk DuckDB refuses everything until then; what was committed is intact. Raises as `open` does."""
+        """Close and open again: after a full disk DuckDB refuses everything until then; what was committed is intact.
+        Raises as `open` does.
+        """
         self.close()
         self._connection, self.rebuilt = _connect(self.root, self.path)
 
@@ -75,7 +82,9 @@ class Store:
 
 
 def index_path(root: Path) -> Path:
-    """`<user cache>/regimescope/<hash of root>/monitor.duckdb`, on local disk also where the root is not; REGIMESCOPE_CACHE replaces the first two."""
+    """`<user cache>/regimescope/<hash of root>/monitor.duckdb`, on local disk also where the root is not;
+    REGIMESCOPE_CACHE replaces the first two.
+    """
     digest = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
     return cache_folder() / digest / "monitor.duckdb"
 
@@ -94,9 +103,7 @@ def _connect(root: Path, path: Path | None) -> tuple[duckdb.DuckDBPyConnection, 
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise StoreError(
-            f"cannot create {path.parent} for the index: {error.strerror}; set REGIMESCOPE_CACHE to a folder you can write"
-        ) from None
+        raise StoreError(f"cannot create {path.parent} for the index: {error.strerror}; {_ELSEWHERE}") from None
     connection = _open_file(root, path)
     if connection is not None and _schema_hash(connection) == SCHEMA_HASH:
         return _locked_down(connection, root, path), False
@@ -106,7 +113,7 @@ def _connect(root: Path, path: Path | None) -> tuple[duckdb.DuckDBPyConnection, 
         old.unlink(missing_ok=True)
     connection = _open_file(root, path)
     if connection is None:
-        raise StoreError(f"cannot create the index {path}; set REGIMESCOPE_CACHE to a folder you can write")
+        raise StoreError(f"cannot create the index {path}; {_ELSEWHERE}")
     return _prepared(connection, root, path), True
 
 
@@ -119,9 +126,7 @@ def _open_file(root: Path, path: Path) -> duckdb.DuckDBPyConnection | None:
         if "lock" in message.lower():
             raise _owned(root) from None
         if "permission" in message.lower() or "No such file" in message:
-            raise StoreError(
-                f"cannot open the index {path}: {message.splitlines()[0]}; set REGIMESCOPE_CACHE to a folder you can write"
-            ) from None
+            raise StoreError(f"cannot open the index {path}: {message.splitlines()[0]}; {_ELSEWHERE}") from None
         return None
 
 

@@ -1,8 +1,8 @@
 """What the detectors are given: per step one mapping of metrics and the dated events, built from the index.
 
-`read_span(con, run_key, launch, first, last)` returns the points of one launch in step order. Keys of the mapping: the names of docs/metrics.md (slice 0,
-ranks and updates combined), `<name>.n` (items behind a mean), `<bucket>.<column>`, and the four bounds. Live and replay read through the same functions, so
-both give the detectors the same.
+`read_span(con, run_key, launch, first, last)` returns the points of one launch in step order. Keys of the mapping: the
+names of docs/metrics.md (slice 0, ranks and updates combined), `<name>.n` (items behind a mean), `<bucket>.<column>`,
+and the four bounds. Live and replay read through the same functions, so both give the detectors the same.
 """
 
 from __future__ import annotations
@@ -67,13 +67,15 @@ class Point:
 def read_launches(con: Connection, run_key: int) -> list[LaunchInfo]:
     """In order of start."""
     rows = con.execute(
-        """SELECT launch_no, launch_id, coalesce(started_by, 'fresh'), first_step, superseded_from, ranks, end_reason IS NOT NULL, start_revision,
-                  start_bounds, objective, ratio_source, weight_rule FROM launch WHERE run_key = ? ORDER BY launch_no""",
+        """SELECT launch_no, launch_id, coalesce(started_by, 'fresh'), first_step, superseded_from, ranks,
+                  end_reason IS NOT NULL, start_revision, start_bounds, objective, ratio_source, weight_rule
+           FROM launch WHERE run_key = ? ORDER BY launch_no""",
         [run_key],
     ).fetchall()
     return [
         LaunchInfo(
-            launch_no=r[0], launch_id=r[1], started_by=r[2], first_step=r[3], superseded_from=r[4], ranks=r[5], ended=r[6], revision=r[7],
+            launch_no=r[0], launch_id=r[1], started_by=r[2], first_step=r[3], superseded_from=r[4], ranks=r[5],
+            ended=r[6], revision=r[7],
             bounds=_bounds(r[8]) or _rule_bounds(r[11]), facts=_facts(r[9], r[10], r[11]),
         )
         for r in rows
@@ -142,8 +144,9 @@ def _add_buckets(con: Connection, place: list[int], points: Mapping[int, Point])
 def _add_acks(con: Connection, place: list[int], points: Mapping[int, Point]) -> None:
     """An applied change counts from its step on, or from the first point after it."""
     rows = con.execute(
-        """SELECT DISTINCT step, revision, applied FROM ack WHERE run_key = ? AND launch_no = ? AND step <= ? AND status = 'applied'
-           AND applied IS NOT NULL AND revision IS NOT NULL ORDER BY step, revision""",
+        """SELECT DISTINCT step, revision, applied FROM ack
+           WHERE run_key = ? AND launch_no = ? AND step <= ? AND status = 'applied' AND applied IS NOT NULL
+             AND revision IS NOT NULL ORDER BY step, revision""",
         [place[0], place[1], place[3]],
     ).fetchall()
     steps = sorted(points)
@@ -160,13 +163,17 @@ def _add_acks(con: Connection, place: list[int], points: Mapping[int, Point]) ->
 def _add_events(
     con: Connection, run_key: int, launch: LaunchInfo, steps: Sequence[StepSeen], points: Mapping[int, Point]
 ) -> None:
-    """Dated events of the lowest rank, each with the first step whose line came after it: the same live and in a replay."""
+    """Dated events of the lowest rank, each with the first step whose line came after it: the same live and in a
+    replay.
+    """
     rows = con.execute(
-        """SELECT seq, step, kind, payload FROM event WHERE run_key = ? AND launch_no = ? AND list_contains(?, kind)
-           AND rank = (SELECT min(rank) FROM step_done d WHERE d.run_key = event.run_key AND d.launch_no = event.launch_no)
-           AND seq > coalesce((SELECT max(seq) FROM step_done d WHERE d.run_key = event.run_key AND d.launch_no = event.launch_no
-                               AND d.rank = event.rank AND d.step < ?), 0) ORDER BY seq""",
-        [run_key, launch.launch_no, list(DATED), steps[0][0]],
+        """WITH d AS (SELECT rank, step, seq FROM step_done WHERE run_key = $run AND launch_no = $launch)
+           SELECT seq, step, kind, payload FROM event
+           WHERE run_key = $run AND launch_no = $launch AND list_contains($kinds, kind)
+             AND rank = (SELECT min(rank) FROM d)
+             AND seq > coalesce((SELECT max(seq) FROM d WHERE rank = (SELECT min(rank) FROM d) AND step < $first), 0)
+           ORDER BY seq""",
+        {"run": run_key, "launch": launch.launch_no, "kinds": list(DATED), "first": steps[0][0]},
     ).fetchall()
     for sequence, step, kind, payload in rows:
         target = next((s for s, _, _, seq in steps if seq is not None and seq > sequence), None)
