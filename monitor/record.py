@@ -174,13 +174,13 @@ class Recorder:
     @_never_raise
     def ack(self, answer: Ack) -> None:
         """The answer to a command; write `control_state.json` before an `applied` one."""
-        self._writer.put(answer.to_wire())
+        self._writer.put(answer.to_wire(), always=True)
 
     @_never_raise
     def end(self, reason: Reason) -> None:
         """The clean end of this launch, then `close`. A second call does nothing."""
         self._writer.repeat(None)
-        self._writer.put({"k": "end", "reason": reason})
+        self._writer.put({"k": "end", "reason": reason}, always=True)
         self.close()
 
     @_never_raise

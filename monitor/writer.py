@@ -67,10 +67,13 @@ class Writer:
             self._thread.join(FLUSH_S)
             self.off = True
 
-    def put(self, record: dict[str, object]) -> None:
-        """Take one record: kind `k` and fields; the writer adds version and number. It must not change afterwards."""
+    def put(self, record: dict[str, object], *, always: bool = False) -> None:
+        """Take one record: kind `k` and fields; the writer adds version and number. It must not change afterwards.
+
+        always: also where the queue is full, for the few that somebody waits for.
+        """
         record.setdefault("t", time.time())
-        if not self._sync and self._queue.qsize() >= self._queue_size:
+        if not self._sync and not always and self._queue.qsize() >= self._queue_size:
             self.lose(1, "queue full")
             return
         self._queue.put((self._take_loss(), record))
