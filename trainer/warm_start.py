@@ -47,7 +47,7 @@ class Stage:
 
 BASE_STAGE = Stage(steps=2250, rows=64, lr=3e-3)
 NAMED_STAGE = Stage(steps=700, rows=48, lr=1.5e-3)
-QUICK_BASE, QUICK_NAMED = Stage(steps=20, rows=16, lr=3e-3), Stage(steps=10, rows=16, lr=1.5e-3)
+QUICK_BASE, QUICK_NAMED = Stage(steps=8, rows=16, lr=3e-3), Stage(steps=4, rows=16, lr=1.5e-3)
 
 
 def main(argv: list[str]) -> int:
