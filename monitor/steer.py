@@ -194,9 +194,10 @@ def _parser(kind: str) -> argparse.ArgumentParser:
             parser.add_argument(
                 f"--{option.replace('_', '-')}", type=float, metavar="W", help=f"{bound}, as an absolute weight"
             )
-    parser.add_argument(
-        "--why", required=kind == "set_bounds", default="", type=_text, help="the reason, kept with the run"
-    )
+    if kind == "set_bounds":
+        parser.add_argument("--why", required=True, type=_text, help="the reason, kept with the run")
+    else:
+        parser.add_argument("--why", default="", help="the reason, kept with the run")
     parser.add_argument("--by", default=_user(), help="who asks (default: the user)")
     parser.add_argument("--root", help="root above the runs (default: $REGIMESCOPE_ROOT, else ./runs)")
     parser.add_argument(
