@@ -116,10 +116,7 @@ def as_text(report: Report) -> str:
             f"{report.lost} records are missing from the segments, {report.bad_lines} lines could not be read."
         )
     if report.blind:
-        lines = [
-            _item(" ".join(str(x) for x in (f"{b['rule']} ({b['status']}):", b["reason"], b["help"]) if x))
-            for b in report.blind
-        ]
+        lines = [_item(f"{b['rule']} ({b['status']}): " + _sentences(b["reason"], b["help"])) for b in report.blind]
         parts.append("\n".join(["not seen in this log:", *lines]))
     return "\n\n".join(parts)
 
@@ -138,13 +135,18 @@ def _block(a: dict[str, object]) -> str:
         f"explained by {a['inhibited_by']}" if a["inhibited_by"] else "",
     ]
     notes.append("in a stretch that a later launch repeated: does not count" if a["superseded"] else "")
-    where = f"onset {a['step_onset']}, detected {a['step_detected']} ({lag} steps later), {a['state']}"
+    later = f"{lag} step{'' if lag == 1 else 's'} later"
+    where = f"onset {a['step_onset']}, detected {a['step_detected']} ({later}), {a['state']}"
     head = ", ".join([f"[{a['severity']}] {a['signature']}: {where}", *(n for n in notes if n)])
     remedy = a["remedy"]
     text = str(remedy.get("text") or "") if isinstance(remedy, dict) else ""
     return "\n".join(
         [head, *([_item(str(a["text"]))] if a["text"] else []), *([_item(f"remedy: {text}")] if text else [])]
     )
+
+
+def _sentences(*parts: object) -> str:
+    return " ".join(f"{str(part).rstrip('.')}." for part in parts if part)
 
 
 def _item(text: str) -> str:
