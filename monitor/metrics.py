@@ -1,7 +1,7 @@
 """The canonical metrics: name, how ranks combine, unit, description.
 
-The table is `metrics.csv`; docs/metrics.md shows it to people. A name that is not in the table keeps its own name and
-is averaged. `eval.NAME` combines as NAME does. Standard library only.
+The table is `metrics.csv`; docs/metrics.md shows it to people (`python -m regimescope.monitor.metrics` prints it). A
+name that is not in the table keeps its own name and is averaged. `eval.NAME` combines as NAME does. Standard library.
 """
 
 from __future__ import annotations
@@ -57,3 +57,13 @@ def metric_info(name: str) -> Metric:
     if base is None:
         return Metric(name=name, agg="mean", unit="", description="")
     return Metric(name=name, agg=base.agg, unit=base.unit, description=f"Held-out: {base.description}")
+
+
+def table() -> str:
+    """The metrics as a Markdown table."""
+    rows = [f"| `{m.name}` | {m.unit} | {m.agg} | {m.description} |" for m in METRICS.values()]
+    return "\n".join(["| name | unit | over ranks | what it is |", "| --- | --- | --- | --- |", *rows])
+
+
+if __name__ == "__main__":
+    print(table())
