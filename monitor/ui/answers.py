@@ -9,15 +9,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regimescope.monitor.query import AlertRow, CommandRow, EventRow, Latest, SliceRow
-from regimescope.monitor.ui.facts import RunFacts
+from regimescope.monitor.ui.facts import Proposal, RunFacts
 from regimescope.monitor.ui.palette import Tone
-from regimescope.monitor.ui.texts import bound_label, driver_text, number, percent, plural, signature_text, span, weight
-from regimescope.monitor.ui.verdict import LINT, alert_line, state_s
+from regimescope.monitor.ui.texts import (
+    ago,
+    bound_label,
+    driver_text,
+    number,
+    percent,
+    plural,
+    signature_text,
+    span,
+    weight,
+)
+from regimescope.monitor.ui.verdict import LINT, state_s
 
 REGIMES = ("R1", "R2", "R3", "R4")
 CLIPS = {"R1": "R1.clip_high_frac", "R2": "R2.clip_low_frac", "R3": "R3.clip_high_frac", "R4": "R4.clip_low_frac"}
 "The side on which each regime's own bound binds, for a weight with base r."
 INFRA_SIGNATURES = ("infra_failed", "engine_mismatch")
+_SEVERITY_TONES: Mapping[str, Tone] = {"critical": "critical", "warning": "watch"}
+_FINE: Tone = "ok"
+_LINT: Tone = "watch"
 MISMATCH = ("mismatch_k1", "mismatch_logp_abs", "mismatch_k3")
 
 METRICS = (
@@ -40,8 +53,8 @@ class Answer:
     tone: Tone
     text: str
     "One line of numbers and fixed words, nothing that a run or person wrote."
-    note: str = ""
-    "Second, quieter line; may hold a person's name, so it is drawn as plain text."
+    notes: tuple[str, ...] = ()
+    "Quieter lines; may hold a person's name, so they are drawn as plain text."
 
 
 def alive(facts: RunFacts) -> Answer:
@@ -58,7 +71,7 @@ def alive(facts: RunFacts) -> Answer:
         word, tone = "ended", "stale"
     elif live.stale:
         word, tone = "silent", "stale"
-    parts = [f"last sign of life {span(live.silent_s)} ago"]
+    parts = [f"last sign of life {ago(live.silent_s)} ago"]
     if live.last_step is not None and live.last_step >= 0:
         parts.insert(0, f"step {live.last_step:,}")
     if live.median_step_s:
@@ -66,10 +79,10 @@ def alive(facts: RunFacts) -> Answer:
     since = state_s(run, live)
     if since is not None and live.state not in (None, "running") and not live.ended:
         parts.append(f"in this state for {span(since)}")
-    notes = [last_good_checkpoint(facts.checkpoints, facts.open_alerts), last_command(facts.commands)]
-    return Answer(
-        question="Alive?", word=word, tone=tone, text=" · ".join(parts), note=" · ".join(note for note in notes if note)
-    )
+    found = [last_good_checkpoint(facts.checkpoints, facts.open_alerts), last_command(facts.commands)]
+    note = " · ".join(text for text in found if text)
+    notes = (note,) if note else ()
+    return Answer(question="Alive?", word=word, tone=tone, text=" · ".join(parts), notes=notes)
 
 
 def last_good_checkpoint(checkpoints: Sequence[EventRow], active: Sequence[AlertRow]) -> str:
@@ -98,7 +111,7 @@ def where(envs: Sequence[tuple[SliceRow, Latest | None]]) -> Answer:
     """2: which environment? Worst first is the caller's table; this is the line above it."""
     if not envs:
         text = 'no env slices: everything is one part. To split it, record with slice=("env", NAME)'
-        return Answer(question="Where?", word="one part", tone="stale", text=text)
+        return Answer(question="Where?", word="one part", tone="off", text=text)
     falling = [latest for _, latest in envs if latest and latest.before is not None and latest.value < latest.before]
     tone: Tone = "watch" if falling else "ok"
     text = f"accuracy fell against 50 steps ago in {len(falling)} of {len(envs)}"
@@ -120,7 +133,7 @@ def worst_first(envs: Sequence[tuple[SliceRow, Latest | None]]) -> list[tuple[Sl
 def policy_or_infrastructure(facts: RunFacts, latest: Mapping[str, Latest]) -> Answer:
     """3: failed rollouts, engine mismatch, lag and ratio source, before any word about the policy."""
     found = [alert for alert in facts.open_alerts if alert.signature in INFRA_SIGNATURES]
-    parts = [_value("failed rollouts", latest, "infra_failed_frac", percent)]
+    parts = [_share("failed rollouts", latest, "infra_failed_frac")]
     mismatch = next((name for name in MISMATCH if name in latest), None)
     parts.append(
         f"engine {mismatch} {number(latest[mismatch].value)}"
@@ -136,13 +149,19 @@ def policy_or_infrastructure(facts: RunFacts, latest: Mapping[str, Latest]) -> A
         parts.append("lag " + ", ".join(lags))
     else:
         parts.append("lag unknown (log lag_mean)")
-    note = ratio_note(facts.run.ratio_source, latest)
-    if found:
-        word, tone = "infrastructure", "critical" if found[0].severity == "critical" else "watch"
-        return Answer(question="Policy or infrastructure?", word=word, tone=tone, text=" · ".join(parts), note=note)  # type: ignore[arg-type]
-    silent = "infra_failed_frac" not in latest and mismatch is None
-    word, tone = ("not logged", "stale") if silent else ("policy", "info") if facts.open_alerts else ("no fault", "ok")
-    return Answer(question="Policy or infrastructure?", word=word, tone=tone, text=" · ".join(parts), note=note)  # type: ignore[arg-type]
+    word, tone = _blame(facts, latest, found, mismatch)
+    notes = (ratio_note(facts.run.ratio_source, latest),)
+    return Answer(question="Policy or infrastructure?", word=word, tone=tone, text=" · ".join(parts), notes=notes)
+
+
+def _blame(
+    facts: RunFacts, latest: Mapping[str, Latest], infra: Sequence[AlertRow], mismatch: str | None
+) -> tuple[str, Tone]:
+    if infra:
+        return "infrastructure", "critical" if infra[0].severity == "critical" else "watch"
+    if "infra_failed_frac" not in latest and mismatch is None:
+        return "not logged", "off"
+    return ("policy", "info") if facts.open_alerts else ("no fault", "ok")
 
 
 def ratio_note(ratio_source: str | None, latest: Mapping[str, Latest]) -> str:
@@ -163,7 +182,7 @@ def held_out(latest: Mapping[str, Latest], evaluations: int) -> Answer:
     """4: what does the held-out evaluation say? A gap points to reward hacking."""
     question = "Held out?"
     if "eval.accuracy" not in latest:
-        return Answer(question=question, word="not logged", tone="stale", text="no evaluation yet (log eval.accuracy)")
+        return Answer(question=question, word="not logged", tone="off", text="no evaluation yet (log eval.accuracy)")
     held = latest["eval.accuracy"]
     text = f"eval.accuracy {percent(held.value)} at step {held.step}"
     if "accuracy" in latest:
@@ -187,31 +206,40 @@ def regimes(facts: RunFacts, latest: Mapping[str, Latest]) -> Answer:
         for regime in REGIMES
         if f"{regime}.grad_mass" in latest
     ]
-    numbers = (
-        " · ".join([f"clipped {', '.join(clips)}"] * bool(clips) + [f"gradient mass {', '.join(mass)}"] * bool(mass))
-        or "no regime evidence: log buckets (Recorder.buckets)"
+    numbers = " · ".join(
+        [f"clipped {', '.join(clips)}"] * bool(clips) + [f"gradient mass {', '.join(mass)}"] * bool(mass)
     )
+    numbers = numbers or "no regime evidence: log buckets (Recorder.buckets)"
     lint = lint_note(facts.alerts)
     worst = facts.open_alerts[0] if facts.open_alerts else None
     if worst is None:
-        return Answer(question="Which regime?", word="none", tone="ok", text=numbers, note=lint)
-    tone: Tone = {"critical": "critical", "warning": "watch"}.get(worst.severity, "info")  # type: ignore[assignment]
+        word, tone = ("lint", _LINT) if lint else ("none", _FINE)
+        notes = (lint, lint_move(facts)) if lint else ()
+        return Answer(question="Which regime?", word=word, tone=tone, text=numbers, notes=_filled(notes))
     driver = f"{worst.driver} ({driver_text(worst.driver)})" if worst.driver else "no driver: no regime stands out"
-    note = " · ".join(part for part in (move(facts), numbers, lint) if part)
     return Answer(
         question="Which regime?",
         word=worst.driver or "unclear",
-        tone=tone,
-        text=f"{alert_line(worst).split(',')[0]} · {driver}",
-        note=note,
+        tone=_SEVERITY_TONES.get(worst.severity, "info"),
+        text=f"{signature_text(worst.signature).title} since step {worst.step_onset} · {driver} · {move(facts.remedy)}",
+        notes=_filled((numbers, lint)),
     )
 
 
-def move(facts: RunFacts) -> str:
-    """The bound to move, as the worst alert proposes it."""
-    if facts.remedy is None:
+def _filled(notes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(note for note in notes if note)
+
+
+def lint_move(facts: RunFacts) -> str:
+    """The bound that the lint would move, while no alert proposes one."""
+    return move(facts.lint_remedy) if facts.lint_remedy is not None else ""
+
+
+def move(change: Proposal | None) -> str:
+    """The bound to move, as an alert proposes it."""
+    if change is None:
         return "no bound is proposed"
-    return f"move {bound_label(facts.remedy.bound)}: {weight(facts.remedy.old)} → {weight(facts.remedy.new)}"
+    return f"move {bound_label(change.bound)}: {weight(change.old)} → {weight(change.new)}"
 
 
 def lint_note(alerts: Sequence[AlertRow]) -> str:
@@ -220,7 +248,5 @@ def lint_note(alerts: Sequence[AlertRow]) -> str:
     return f"bounds lint: {'; '.join(texts)}" if texts else ""
 
 
-def _value(label: str, latest: Mapping[str, Latest], name: str, form: object) -> str:
-    if name not in latest:
-        return f"{label} not logged ({name})"
-    return f"{label} {percent(latest[name].value) if form is percent else number(latest[name].value)}"
+def _share(label: str, latest: Mapping[str, Latest], name: str) -> str:
+    return f"{label} {percent(latest[name].value)}" if name in latest else f"{label} not logged ({name})"

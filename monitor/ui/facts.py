@@ -8,7 +8,7 @@ from regimescope.monitor import query
 from regimescope.monitor.service import Liveness
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.texts import BOUNDS
-from regimescope.monitor.ui.verdict import Verdict, open_alerts, verdict
+from regimescope.monitor.ui.verdict import LINT, Verdict, open_alerts, verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,8 @@ class RunFacts:
     verdict: Verdict
     remedy: Proposal | None
     "Change that the worst open alert proposes; None: none, or already in force."
+    lint_remedy: Proposal | None
+    "Change that the bounds lint proposes."
 
 
 def load_facts(ctx: Context, path: str) -> RunFacts | None:
@@ -66,8 +68,13 @@ def load_facts(ctx: Context, path: str) -> RunFacts | None:
         checkpoints=checkpoints,
         bounds=bounds,
         verdict=verdict(run, live, alerts, ctx.monitor.warming(run.run_key)),
-        remedy=next((found for alert in active if (found := proposal(alert, bounds)) is not None), None),
+        remedy=_first(active, bounds),
+        lint_remedy=_first([alert for alert in alerts if alert.signature == LINT and alert.open], bounds),
     )
+
+
+def _first(alerts: list[query.AlertRow], bounds: query.BoundsInForce | None) -> Proposal | None:
+    return next((found for alert in alerts if (found := proposal(alert, bounds)) is not None), None)
 
 
 def proposal(alert: query.AlertRow, bounds: query.BoundsInForce | None) -> Proposal | None:

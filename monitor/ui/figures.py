@@ -28,6 +28,8 @@ CONFIG: Mapping[str, Any] = {
 
 SEVERITY_TONE = {"critical": "critical", "warning": "watch", "info": "info"}
 STEPS_BEFORE_ONSET = 200
+STEPS_AFTER = 150
+"Steps shown after the detection, or after the last change of bounds."
 BASELINE_POINTS = 20
 "Points before the onset that make the reference of a chart."
 _LANE_PX, _MARGIN_PX = 34, 64
@@ -123,6 +125,12 @@ def _marks_lane(figure: go.Figure, marks: Sequence[Mark], ink: Mapping[str, str]
         )
 
 
+def window(alert: AlertRow, marks: Sequence[Mark], last_step: int) -> tuple[int, int]:
+    """First and last step of the evidence: 200 before the onset, 150 after the detection or the newest change of bounds."""
+    moved = max((mark.step for mark in marks if mark.kind == "bounds"), default=0)
+    return max(0, alert.step_onset - STEPS_BEFORE_ONSET), min(last_step, max(alert.step_detected, moved) + STEPS_AFTER)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """What a metric was before an onset."""
@@ -173,7 +181,7 @@ def evidence_chart(
             y=before.median,
             line={"color": ink["muted"], "width": 1, "dash": "dot"},
             annotation={"text": text, "font": {"color": ink["muted"], "size": 11}},
-            annotation_position="bottom left",
+            annotation_position="top right",
         )
         figure.add_hrect(
             y0=before.low, y1=before.high, fillcolor=faded(ink["muted"], 0.12), line_width=0, layer="below"
@@ -183,13 +191,13 @@ def evidence_chart(
     )
     _flag(figure, alert.step_onset, f"onset {alert.step_onset}", color, ink, right=False)
     _flag(figure, alert.step_detected, f"detected {alert.step_detected}", color, ink, right=True)
-    first = max(0, alert.step_onset - STEPS_BEFORE_ONSET)
+    first, last = window(alert, marks, last_step)
     for mark in marks:
-        if mark.step >= first:
+        if first <= mark.step <= last:
             _mark_line(figure, mark, ink)
-    figure.update_layout(height=300, showlegend=False, hovermode="x")
+    figure.update_layout(height=330, showlegend=False, hovermode="x")
     figure.update_yaxes(title={"text": f"{escape(metric)}, {unit}" if unit else escape(metric), "font": {"size": 12}})
-    figure.update_xaxes(range=_padded(first, last_step), title={"text": "step", "font": {"size": 12}})
+    figure.update_xaxes(range=_padded(first, last), title={"text": "step", "font": {"size": 12}})
     return figure
 
 

@@ -15,7 +15,7 @@ from regimescope.monitor.ui.context import Context, current
 from regimescope.monitor.ui.facts import RunFacts, load_facts
 from regimescope.monitor.ui.palette import Tone, badge_color, icon
 from regimescope.monitor.ui.session import page_link, plain_errors
-from regimescope.monitor.ui.texts import bound_label, plural, span, state_text, weight
+from regimescope.monitor.ui.texts import ago, bound_label, plural, span, state_text, weight
 
 REVIEW_OPEN = "review_open"
 "Session key that a review dialog sets while it is open."
@@ -38,8 +38,9 @@ def header(path: str, known: tuple[str, ...]) -> None:
             st.rerun(scope="app")
         facts = load_facts(ctx, path)
         if facts is not None:
-            _first_line(facts)
-            _second_line(ctx, facts)
+            with st.container(key=f"verdict-{facts.verdict.tone}"):
+                _first_line(facts)
+                _second_line(ctx, facts)
 
 
 @st.fragment(run_every="2s", key="no-run-header")
@@ -58,16 +59,20 @@ def badge(word: str, tone: Tone) -> None:
 def _first_line(facts: RunFacts) -> None:
     verdict = facts.verdict
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        badge(verdict.word, verdict.tone)
+        with st.container(key="word", width="content"):
+            badge(verdict.word, verdict.tone)
         if verdict.beside:
             badge(verdict.beside, _WORD_TONE[verdict.beside])
-        st.text(verdict.reason)
+        with st.container(key="reason", width="content"):
+            st.text(verdict.reason)
         worst = facts.open_alerts[0] if facts.open_alerts else None
-        if worst is not None:
-            page_link("alerts", "Evidence", icon=":material/search:", alert=worst.alert_id)
-            if facts.remedy is not None and not facts.live.ended:
-                change = f"{bound_label(facts.remedy.bound)}: {weight(facts.remedy.old)} → {weight(facts.remedy.new)}"
-                page_link("control", change, icon=":material/tune:", alert=worst.alert_id)
+        if worst is None:
+            return
+        page_link("alerts", "Evidence", icon=":material/search:", alert=worst.alert_id)
+        if facts.remedy is not None and not (facts.live.ended or facts.live.stale):
+            change = f"{bound_label(facts.remedy.bound)}: {weight(facts.remedy.old)} → {weight(facts.remedy.new)}"
+            with st.container(key="fix-strip", width="content"):
+                page_link("control", f"Move {change}", icon=":material/tune:", alert=facts.remedy.alert_id)
 
 
 def _second_line(ctx: Context, facts: RunFacts) -> None:
@@ -75,15 +80,23 @@ def _second_line(ctx: Context, facts: RunFacts) -> None:
     bits = [] if live.ended else [state_text(live.state)]
     if live.last_step is not None and live.last_step >= 0:
         bits.append(f"step {live.last_step:,}")
-    bits.append(f"last sign of life {span(live.silent_s)} ago")
+    bits.append(f"last sign of life {ago(live.silent_s)} ago")
     if live.median_step_s:
-        bits.append(f"{span(live.median_step_s)}/step")
+        bits.append(f"{span(live.median_step_s)} per step")
     bits.append(plural(len(facts.open_alerts), "open alert"))
     pending = sum(command.status in ("pending", "applying") for command in facts.commands)
-    if pending:
-        bits.append(f"{pending} pending")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(" · ".join(bits))
+        st.caption(" · ".join(bits), width="content")
+        if pending:
+            st.badge(plural(pending, "pending command"), icon=":material/hourglass_top:", color="blue")
         if ctx.read_only:
             st.badge("read-only", icon=":material/lock:", color="gray")
-        st.badge(f"live {datetime.now(UTC).astimezone():%H:%M:%S}", icon=":material/sensors:", color="green")
+        if ctx.monitor.degraded:
+            st.badge(
+                "index degraded",
+                icon=":material/database_off:",
+                color="red",
+                help="It recovers by itself; training goes on.",
+            )
+        else:
+            st.badge(f"live {datetime.now(UTC).astimezone():%H:%M:%S}", icon=":material/sensors:", color="green")

@@ -12,12 +12,13 @@ from streamlit.navigation.page import Page
 from regimescope.monitor.ui.context import current
 from regimescope.monitor.ui.header import REVIEW_OPEN, header, run_list, wait_for_run
 from regimescope.monitor.ui.pages import alerts, control, first_run, overview
-from regimescope.monitor.ui.session import choose_run, plain_errors, remember_pages
+from regimescope.monitor.ui.session import choose_run, favicon, page_style, plain_errors, remember_pages, theme
 
 
 def main() -> None:
     """One run of the page script."""
-    st.set_page_config(page_title="regimescope", page_icon=":material/monitoring:", layout="wide")
+    st.set_page_config(page_title="regimescope", page_icon=favicon(), layout="wide")
+    st.html(page_style(theme()))
     st.session_state[REVIEW_OPEN] = False  # a full run has closed any dialog
     pages = {
         "overview": st.Page(overview.render, title="Overview", icon=":material/monitoring:", default=True),
@@ -37,13 +38,12 @@ def _draw(page: Page) -> None:
         wait_for_run()
         first_run.render()
         return
-    left, right = st.columns([2, 9], vertical_alignment="center")
-    with left:
-        run = choose_run(runs)
-    if run is None:
-        return
-    with right:
-        header(run.path, tuple(run.path for run in runs))
+    with st.container(key="strip"):
+        left, right = st.columns([2, 9], vertical_alignment="center")
+        with left:
+            run = choose_run(runs)
+        with right:
+            header(run.path, tuple(run.path for run in runs))
     st.session_state["run_row"] = run
     page.run()
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 Theme = Literal["light", "dark"]
-Tone = Literal["ok", "watch", "critical", "info", "stale"]
+Tone = Literal["ok", "watch", "critical", "info", "stale", "off"]
+"off: nothing to say, for want of data."
 
 _BADGE_COLORS: Mapping[Tone, Literal["green", "orange", "red", "blue", "gray"]] = {
     "ok": "green",
@@ -20,6 +21,7 @@ _BADGE_COLORS: Mapping[Tone, Literal["green", "orange", "red", "blue", "gray"]] 
     "critical": "red",
     "info": "blue",
     "stale": "gray",
+    "off": "gray",
 }
 _ICONS: Mapping[Tone, str] = {
     "ok": ":material/check_circle:",
@@ -27,6 +29,7 @@ _ICONS: Mapping[Tone, str] = {
     "critical": ":material/error:",
     "info": ":material/info:",
     "stale": ":material/signal_disconnected:",
+    "off": ":material/radio_button_unchecked:",
 }
 
 

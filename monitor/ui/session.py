@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -16,7 +17,7 @@ from streamlit.navigation.page import Page
 
 from regimescope.monitor.errors import RegimescopeError
 from regimescope.monitor.ui.context import Context, current
-from regimescope.monitor.ui.palette import Theme
+from regimescope.monitor.ui.palette import Theme, colors
 from regimescope.monitor.ui.security import GATE, ControlRefused
 
 if TYPE_CHECKING:
@@ -40,13 +41,11 @@ def page_link(name: str, label: str, *, icon: str | None = None, alert: str | No
     st.page_link(page, label=label, icon=icon, query_params=params)
 
 
-def choose_run(runs: Sequence[RunRow]) -> RunRow | None:
-    """Draw the run picker and return the chosen run; None when there is none yet.
+def choose_run(runs: Sequence[RunRow]) -> RunRow:
+    """Draw the run picker and return the chosen run; there is at least one.
 
     The URL wins, then what this browser looked at last, then the newest run that is alive.
     """
-    if not runs:
-        return None
     by_path = {run.path: run for run in runs}
     wanted = st.query_params.get("run") or st.session_state.get("run_path")
     if wanted is not None and wanted not in by_path:
@@ -72,6 +71,23 @@ def _picked() -> None:
 
 def _newest(runs: Sequence[RunRow]) -> RunRow:
     return next((run for run in runs if run.status == "running"), runs[0])  # the one that wrote last comes first
+
+
+def page_style(shown: Theme) -> str:
+    """The style sheet of the pages with the palette of this theme, as a `<style>` element; nothing of a run in it."""
+    variables = "".join(f"--rs-{name}: {value};" for name, value in colors(shown).items())
+    sheet = (Path(__file__).parent / "page.css").read_text("utf-8")
+    return f"<style>\n:root {{{variables}}}\n{sheet}</style>"
+
+
+def favicon() -> str:
+    """The four regimes as an SVG of our own: a named icon would be fetched from a foreign host."""
+    corners = {"R1": (0, 0), "R2": (17, 0), "R3": (0, 17), "R4": (17, 17)}
+    squares = "".join(
+        f'<rect x="{x}" y="{y}" width="15" height="15" rx="3" fill="{colors("light")[name]}"/>'
+        for name, (x, y) in corners.items()
+    )
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">{squares}</svg>'
 
 
 def theme() -> Theme:

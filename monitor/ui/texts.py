@@ -101,6 +101,11 @@ def span(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"
 
 
+def ago(seconds: float) -> str:
+    """A span for "… ago": whole seconds, then as span()."""
+    return f"{max(0.0, seconds):.0f} s" if seconds < 89.5 else span(seconds)
+
+
 def plural(count: int, word: str) -> str:
     """ "1 alert", "2 alerts"."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from regimescope.monitor.ui.palette import Tone
-from regimescope.monitor.ui.texts import plural, signature_text, span
+from regimescope.monitor.ui.texts import ago, plural, signature_text, span
 
 if TYPE_CHECKING:
     from regimescope.monitor.query import AlertRow, RunRow
@@ -63,7 +63,7 @@ def verdict(run: RunRow, live: Liveness, alerts: Sequence[AlertRow], warming: tu
         return Verdict(word="ENDED", reason=_ended(run, live), tone="stale", beside=beside)
     if live.stale:
         reason = (
-            f"last sign of life {span(live.silent_s)} ago{_step_time(live)}: it hangs, was killed, or its disk is gone"
+            f"last sign of life {ago(live.silent_s)} ago{_step_time(live)}: it hangs, was killed, or its disk is gone"
         )
         return Verdict(word="STALE", reason=reason, tone="stale", beside=beside)
     if live.state == "paused":

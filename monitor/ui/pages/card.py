@@ -18,7 +18,7 @@ from regimescope.monitor.query import AlertRow, Series
 from regimescope.monitor.ui.answers import last_good_checkpoint
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.facts import RunFacts, proposal
-from regimescope.monitor.ui.figures import CONFIG, SEVERITY_TONE, STEPS_BEFORE_ONSET, Mark, baseline, evidence_chart
+from regimescope.monitor.ui.figures import CONFIG, SEVERITY_TONE, Mark, baseline, evidence_chart, window
 from regimescope.monitor.ui.header import badge
 from regimescope.monitor.ui.palette import Tone
 from regimescope.monitor.ui.session import actor, page_link, theme
@@ -43,11 +43,12 @@ _TONES: Mapping[str, Tone] = {"critical": "critical", "watch": "watch", "info": 
 
 def alert_card(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[Mark]) -> None:
     """Draw the card."""
-    with st.container(border=True):
+    with st.container(border=True, key="card"):
         _head(alert, facts)
         left, right = st.columns([3, 2], gap="large")
         with left:
             _evidence(ctx, facts, alert, marks)
+            _also(alert)
         with right:
             _remedy(facts, alert)
             _why(alert)
@@ -67,14 +68,15 @@ def _head(alert: AlertRow, facts: RunFacts) -> None:
             st.badge("explained by another alert", icon=":material/visibility_off:", color="gray")
         if alert.superseded:
             st.badge("on a stretch that was repeated", icon=":material/history:", color="gray")
-    st.text(times(alert, facts.live.last_step))
-    if alert.text:
-        st.text(alert.text)
-    if alert.slice:
-        st.text(f"Slice: {alert.slice}")
     said = mark_text(alert, facts.live.last_step)
-    if said:
-        st.text(said)
+    with st.container(gap=None, key="prose-head"):
+        st.text(times(alert, facts.live.last_step))
+        if alert.text:
+            st.text(alert.text)
+        if alert.slice:
+            st.text(f"Slice: {alert.slice}")
+        if said:
+            st.text(said)
 
 
 def times(alert: AlertRow, last_step: int | None) -> str:
@@ -104,10 +106,10 @@ def mark_text(alert: AlertRow, last_step: int | None) -> str:
 def _evidence(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[Mark]) -> None:
     texts = signature_text(alert.signature)
     metric = watched_metric(alert)
-    series = _series(ctx, facts, alert, metric)
+    series = _series(ctx, facts, alert, metric, marks)
     with st.container(horizontal=True, gap="small"):
         for label, value, text in ratios(alert, series):
-            st.metric(label, value, border=True, width=170, help=text)
+            st.metric(label, value, border=True, width=190, help=text)
     if series.steps:
         unit = texts.unit if metric == texts.metric else ""
         figure = evidence_chart(
@@ -131,14 +133,14 @@ def _evidence(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[Ma
         st.dataframe(rows, hide_index=True, height="content", alt="Evidence of this alert")
 
 
-def _series(ctx: Context, facts: RunFacts, alert: AlertRow, metric: str) -> Series:
-    """The watched metric from 200 steps before the onset, in the slice of the alert."""
+def _series(ctx: Context, facts: RunFacts, alert: AlertRow, metric: str, marks: Sequence[Mark]) -> Series:
+    """The watched metric around the alert, in its slice."""
     if not metric:
         return Series(steps=[], values=[], nonfinite=[])
     with ctx.monitor.store.cursor() as con:
         ids = {f"{row.kind}={row.value}": row.slice_id for row in query.slices(con, facts.run.run_key)}
-        first = max(0, alert.step_onset - STEPS_BEFORE_ONSET)
-        return query.envelope(con, facts.run.run_key, ids.get(alert.slice or "", 0), metric, first, None, _POINTS)
+        first, last = window(alert, marks, facts.live.last_step or alert.step_last)
+        return query.envelope(con, facts.run.run_key, ids.get(alert.slice or "", 0), metric, first, last, _POINTS)
 
 
 def number_or_text(value: object) -> str:
@@ -221,7 +223,8 @@ def _remedy(facts: RunFacts, alert: AlertRow) -> None:
         if facts.live.ended or facts.live.stale:
             st.caption("The run cannot be steered now: it is silent or has ended.")
         else:
-            page_link("control", "Review this change in Control", icon=":material/tune:", alert=alert.alert_id)
+            with st.container(key="fix-card", width="content"):
+                page_link("control", "Review this change in Control", icon=":material/tune:", alert=alert.alert_id)
     elif isinstance(bound, str) and isinstance(target, int | float) and facts.bounds is not None:
         st.text(f"{bound_label(bound)} is at {weight(float(target))} already: the proposed change is in force.")
     text = alert.remedy.get("text")
@@ -242,14 +245,18 @@ def _why(alert: AlertRow) -> None:
     facts = numbers_behind(alert)
     if texts.why or facts:
         st.markdown("**Why**")
-    for line in facts:
-        st.text(f"• {line}")
-    if texts.why:
-        st.text(texts.why)
-    if texts.also:
-        st.markdown("**Also consistent with**")
-        for line in texts.also:
-            st.markdown(f"- {line}")
+    with st.container(gap="xsmall", key="prose-why"):
+        for line in facts:
+            st.text(f"• {line}")
+        if texts.why:
+            st.text(texts.why)
+
+
+def _also(alert: AlertRow) -> None:
+    """Other explanations, each with the check that tells them apart; our own fixed sentences."""
+    also = signature_text(alert.signature).also
+    if also:
+        st.markdown("\n".join(["**Also consistent with**", "", *(f"- {line}" for line in also)]))
 
 
 def _say(ctx: Context, facts: RunFacts, alert: AlertRow) -> None:

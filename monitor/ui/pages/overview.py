@@ -107,7 +107,7 @@ def _numbers(_ctx: Context, run_key: int, epoch: str, last: int) -> _Numbers:
 
 
 def _answers(facts: RunFacts, numbers: _Numbers) -> None:
-    with st.container(border=True, gap="xsmall"):
+    with st.container(border=True, gap="xsmall", key="answers"):
         _row(answers.alive(facts))
         _row(answers.where(numbers.envs))
         if numbers.envs:
@@ -119,20 +119,30 @@ def _answers(facts: RunFacts, numbers: _Numbers) -> None:
 
 def _row(answer: Answer, facts: RunFacts | None = None) -> None:
     """One answer: question, badge, numbers, quieter note; with links when it is about an alert."""
-    question, verdict, text = st.columns([2, 2, 13], vertical_alignment="top", gap="small")
+    question, verdict, text = st.columns([3, 2, 16], vertical_alignment="top", gap="small")
     with question:
         st.markdown(f"**{answer.question}**")
     with verdict:
         badge(answer.word, answer.tone)
     with text, st.container(gap=None):
         st.text(answer.text)
-        if answer.note:
-            st.text(answer.note)
-        if facts is not None and facts.open_alerts:
-            with st.container(horizontal=True):
-                page_link("alerts", "Evidence", icon=":material/search:", alert=facts.open_alerts[0].alert_id)
-                if facts.remedy is not None:
-                    page_link("control", "Review this change", icon=":material/tune:", alert=facts.remedy.alert_id)
+        if answer.notes:
+            with st.container(gap=None, key=f"quiet-{answer.question}"):
+                for note in answer.notes:
+                    st.text(note)
+        if facts is not None:
+            _links(facts)
+
+
+def _links(facts: RunFacts) -> None:
+    change = facts.remedy or facts.lint_remedy
+    if not facts.open_alerts and change is None:
+        return
+    with st.container(horizontal=True, gap="small", key="answer-links"):
+        if facts.open_alerts:
+            page_link("alerts", "Evidence", icon=":material/search:", alert=facts.open_alerts[0].alert_id)
+        if change is not None and not (facts.live.ended or facts.live.stale):
+            page_link("control", "Review this change", icon=":material/tune:", alert=change.alert_id)
 
 
 def _envs(envs: Sequence[tuple[SliceRow, Latest | None]]) -> None:
@@ -148,23 +158,17 @@ def _envs(envs: Sequence[tuple[SliceRow, Latest | None]]) -> None:
 
 
 def _tiles(numbers: _Numbers, facts: RunFacts) -> None:
-    with st.container(horizontal=True, gap="small"):
+    with st.container(horizontal=True, gap="small", key="tiles"):
         for tile in TILES:
             if tile.name in numbers.latest:
                 _tile(tile, numbers.latest[tile.name])
+    if any(latest.before is not None for latest in numbers.latest.values()):
+        st.caption(f"Change against {BACK} steps earlier.")
 
 
 def _tile(tile: Tile, latest: Latest) -> None:
     change = None if latest.before is None else tile.change(latest.value, latest.before)
-    st.metric(
-        tile.label,
-        tile.show(latest.value),
-        change,
-        delta_color=tile.better,
-        border=True,
-        width=150,
-        help=f"{tile.name} at step {latest.step}; change against {BACK} steps earlier",
-    )
+    st.metric(tile.label, tile.show(latest.value), change, delta_color=tile.better, border=True)
 
 
 def _grid(run: query.RunRow, slice_id: int, names: frozenset[str]) -> None:

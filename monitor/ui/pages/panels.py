@@ -32,6 +32,8 @@ class Tile:
     def change(self, value: float, before: float) -> str:
         """The change as text: in points for shares, else in the metric's own unit."""
         delta = value - before
+        if delta == 0:
+            return "0"
         sign = "+" if delta >= 0 else "-"
         return f"{sign}{number(100 * abs(delta))} pt" if self.form == "percent" else f"{sign}{number(abs(delta))}"
 
@@ -99,6 +101,7 @@ PANELS = (
         unit="%",
         metrics=tuple(_regime(regime, "grad_mass", regime) for regime in _CLIP_SIDE),
     ),
+    Panel(title="KL of a step", metrics=(Line("kl_step", "KL", "info"),), unit="nat"),
     Panel(title="Gradient norm", metrics=(Line("grad_norm", "grad norm", "info"),)),
 )
 
