@@ -12,7 +12,8 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal
 
 from math_verify import parse, verify
 
@@ -56,9 +57,13 @@ for _name in ("math_verify.parser", "math_verify.grader"):
 
 def math_judge(answer: str, span: str) -> bool:
     """Whether math-verify finds the two equal. Its own time limits are off: they only work in the main thread."""
-    gold = parse(answer, parsing_timeout=None, raise_on_error=True)
-    given = parse(span, parsing_timeout=None, raise_on_error=True)
-    return bool(verify(gold, given, timeout_seconds=None, raise_on_error=True))
+    return bool(verify(list(_parsed(answer)), list(_parsed(span)), timeout_seconds=None, raise_on_error=True))
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> tuple[Any, ...]:
+    """What math-verify reads in a text, some 0.3 ms the first time."""
+    return tuple(parse(text, parsing_timeout=None, raise_on_error=True))
 
 
 class Verifier:
@@ -67,7 +72,7 @@ class Verifier:
     `failures` counts exceptions of the judge by the name of their class, `timeouts` judgements longer than `limit_s`.
     """
 
-    def __init__(self, *, marker: str = MARKER, limit_s: float = 2.0, judge: Judge = math_judge) -> None:
+    def __init__(self, *, marker: str = MARKER, limit_s: float = 5.0, judge: Judge = math_judge) -> None:
         self.failures: dict[str, int] = {}
         self.timeouts = 0
         self._marker = marker

@@ -119,7 +119,7 @@ def test_a_step_of_responses_is_fast_once_the_pairs_are_known(verifier: Verifier
     texts = [f"3+5=8;8-{i % 9}={8 - i % 9};#{i % 31}" for i in range(256)]
     for text in texts:
         verifier.verdict(text, 6, ended=True)
-    start = time.perf_counter()
+    start = time.process_time()
     for text in texts:
         verifier.verdict(text, 6, ended=True)
-    assert time.perf_counter() - start < 0.05
+    assert time.process_time() - start < 0.05

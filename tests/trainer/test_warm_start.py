@@ -10,7 +10,6 @@ from regimescope.trainer.policy import load_policy, new_tiny_policy, token_logps
 from regimescope.trainer.task import TASKS
 from regimescope.trainer.warm_start import NAMED_STAGE, Stage, learning_rate, main, measure, train_stage
 
-
 GOLDEN_LOGP = -1.351529
 "Sum over `3+5=8;8-2=6;#6` and the end token after `3+5-2=`, shipped A, nats."
 
