@@ -123,7 +123,7 @@ def new_tiny_policy(seed: int) -> Policy:
 
 def warm_names() -> list[str]:
     """The built-in names: `warm:A`, `warm:B`."""
-    return sorted(WARM_PREFIX + folder.name for folder in WARM_FOLDER.iterdir() if (folder / "config.json").is_file())
+    return sorted(WARM_PREFIX + config.parent.name for config in WARM_FOLDER.glob("*/config.json"))
 
 
 def load_policy(source: str | Path, *, device: str = "cpu", must_write: str = CHARACTERS) -> Policy:

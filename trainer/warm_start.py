@@ -118,7 +118,7 @@ def _corpus_rows(
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="regimescope warm-start",
-        description="Train the tiny policy's warm starts from nothing (some 300 CPU-seconds for both).",
+        description="Train the tiny policy's warm starts from nothing (about six CPU-minutes for both).",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones: {', '.join(NAMES)} (default: all)")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="each goes to DIR/NAME")
