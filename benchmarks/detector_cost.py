@@ -1,6 +1,8 @@
-"""Cost of the detectors: microseconds per step of the whole suite. `python -m benchmarks.detector_cost [STEPS]`; target <= 50.
+"""Cost of the detectors: microseconds per step of the whole suite. `python -m benchmarks.detector_cost [STEPS]`; target
+<= 50.
 
-The stream is a healthy run of a trainer that logs everything: about 30 scalars and all columns of the seven buckets, 130 keys a step.
+The stream is a healthy run of a trainer that logs everything: about 30 scalars and all columns of the seven buckets,
+130 keys a step.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ def microseconds_per_step(rows: Sequence[dict[str, float]]) -> float:
 def main(argv: Sequence[str]) -> int:
     rows = stream(int(argv[0]) if argv else 3000)
     runs = sorted(microseconds_per_step(rows) for _ in range(5))
-    print(f"{len(rows)} steps, {len(rows[0])} keys a step: {runs[2]:.1f} microseconds per step (best {runs[0]:.1f}, worst {runs[-1]:.1f})")
+    print(
+        f"{len(rows)} steps, {len(rows[0])} keys a step: {runs[2]:.1f} microseconds per step (best {runs[0]:.1f}, worst {runs[-1]:.1f})"
+    )
     return 0
 
 

@@ -15,6 +15,8 @@ Transform = Callable[[float], float]
 RECOMPUTED_AT = frozenset((8, 10, 13, 16, 20, 25, 32, 40))
 "Accepted points at which the scale is computed again; after the last it is fixed."
 RESEAT_POINTS = 3
+_NOISE_RATE = 1 - 0.5 ** (1 / 480)
+_SETTLED = 40
 _TO_SD = 1.4826  # median absolute deviation to standard deviation of a normal
 
 
@@ -224,7 +226,7 @@ class Shift:
 
 
 class Ewma:
-    """An exponential mean that starts as a plain mean, with the mean size of its residuals.
+    """An exponential mean that starts as a plain mean, and its standard error under AR(1) noise.
 
     >>> mean = Ewma(8)
     >>> for value in (1.0, 2.0, 3.0):
@@ -233,28 +235,39 @@ class Ewma:
     2.0
     """
 
-    __slots__ = ("_rate", "count", "residual", "value")
+    __slots__ = ("_last", "_one", "_rate", "_two", "count", "value")
 
     def __init__(self, half_life: float) -> None:
         self._rate = decay(half_life)
         self.restart()
 
     def restart(self) -> None:
-        self.value = self.residual = 0.0
+        self.value = 0.0
         self.count = 0
+        self._last: tuple[float, float] = (0.0, 0.0)  # the two values before
+        self._one = self._two = 0.0  # mean |difference| to the value before, to the one before that
 
     def update(self, value: float) -> None:
-        self.count += 1
-        rate = max(self._rate, 1 / self.count)
-        off = value - self.value
-        if self.count > 1:
-            self.residual += max(self._rate, 1 / (self.count - 1)) * (abs(off) - self.residual)
-        self.value += rate * off
+        self.count = count = self.count + 1
+        self.value += max(self._rate, 1 / count) * (value - self.value)
+        last, before = self._last
+        if count > 2:
+            rate = max(_NOISE_RATE, 1 / (count - 2))
+            self._one += rate * (abs(value - last) - self._one)
+            self._two += rate * (abs(value - before) - self._two)
+        self._last = (value, last)
 
     def standard_error(self) -> float:
-        """Of the mean: 1.5 · 1.25 · mean |residual| · sqrt(a / (2 - a)), a = its rate.
+        """Of the mean, times 1.5 for what AR(1) leaves out.
 
-        1.25 turns a mean size into a deviation, 1.5 allows for autocorrelation.
+        From first and second differences, which a slow drift leaves alone: with AR(1) noise E|d2|/E|d1| = sqrt(1 + phi) and
+        E|d1| = 2·sigma·sqrt((1 - phi)/pi). Then var = sigma² · a/(2 - a) · (1 + phi·b)/(1 - phi·b), b = 1 - a, a the rate.
         """
-        rate = max(self._rate, 1 / max(1, self.count))
-        return 1.5 * 1.25 * self.residual * math.sqrt(rate / (2 - rate))
+        if self._one <= 0:
+            return 0.0
+        least = 0.3 if self.count < _SETTLED else 0.0  # few differences say little about phi
+        phi = min(0.9, max(least, (self._two / self._one) ** 2 - 1))
+        sigma = self._one / 2 * math.sqrt(math.pi / (1 - phi))
+        rate = max(self._rate, 1 / self.count)
+        carried = phi * (1 - rate)
+        return 1.5 * sigma * math.sqrt(rate / (2 - rate) * (1 + carried) / (1 - carried))

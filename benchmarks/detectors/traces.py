@@ -81,13 +81,19 @@ def _saturating(height: float, span: float) -> Callable[[int], float]:
 def healthy_paths(family: str, steps: int) -> Paths:
     """The families of healthy runs, by name."""
     learns: Paths = {"accuracy": _saturating(1.2, 200), "zero_variance_frac": _saturating(0.8, 300)}
-    wave: Callable[[int], float] = lambda step: 0.08 * math.sin(2 * math.pi * step / 100)  # noqa: E731
+    wave: Callable[[int], float] = lambda step: 0.05 * math.sin(2 * math.pi * step / 100)  # noqa: E731
     families: dict[str, Paths] = {
         "plain": {},
         "learning": learns,
-        "length growth": {**learns, "response_length_mean": _saturating(1.1, 400), "truncated_frac": _saturating(0.8, 400)},
+        "length growth": {
+            **learns,
+            "response_length_mean": _saturating(1.1, 400),
+            "truncated_frac": _saturating(0.8, 400),
+        },
         "entropy falling": {**learns, "entropy_mean": _saturating(-2.3, 300)},
-        "early dip": {"accuracy": lambda step: -0.4 * math.exp(-(((step - 12) / 5) ** 2)) + _saturating(1.0, 100)(step)},
+        "early dip": {
+            "accuracy": lambda step: -0.4 * math.exp(-(((step - 12) / 5) ** 2)) + _saturating(1.0, 100)(step)
+        },
         "intended shortening": {**learns, "response_length_mean": _ramp(steps // 4, 150, math.log(0.65))},
         "epoch wave": {name: wave for name in ("response_length_mean", "entropy_mean", "accuracy")},
         "resume step": {"entropy_mean": _ramp(steps // 2, 1, 0.15), "grad_norm": _ramp(steps // 2, 1, 0.3)},
@@ -95,7 +101,16 @@ def healthy_paths(family: str, steps: int) -> Paths:
     return families[family]
 
 
-FAMILIES = ("plain", "learning", "length growth", "entropy falling", "early dip", "intended shortening", "epoch wave", "resume step")
+FAMILIES = (
+    "plain",
+    "learning",
+    "length growth",
+    "entropy falling",
+    "early dip",
+    "intended shortening",
+    "epoch wave",
+    "resume step",
+)
 
 
 def healthy(family: str, steps: int, seed: int, noise: Noise | None = None) -> Run:

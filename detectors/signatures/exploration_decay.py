@@ -32,33 +32,37 @@ MOVES: Mapping[str, tuple[Move, ...]] = {
 class ExplorationDecay(Detector):
     """Draw-down > effect x peak and > evidence x standard error. The peak counts from `core.min_points` points on."""
 
-    __slots__ = ("_accuracy", "_entropy", "_entropy_at_peak", "_history", "_needed", "_peak", "_peak_step", "_streaks")
+    __slots__ = ("_accuracy", "_entropy", "_entropy_at_top", "_history", "_needed", "_peak", "_streaks", "_sustained", "_top", "_top_step")
     follows_data = True
 
     def __init__(self, rule: Rule, core: Mapping[str, float], history: BucketHistory) -> None:
         super().__init__(rule)
         self._accuracy, self._entropy = Ewma(rule.numbers["half_life"]), Ewma(rule.numbers["half_life"])
+        self._sustained = Ewma(rule.numbers["peak_half_life"])
         self._needed = int(core["min_points"])
         self._history = history
         self._streaks = Streaks(rule)
-        self._peak = 0.0
-        self._peak_step = 0
-        self._entropy_at_peak: float | None = None
+        self._peak = 0.0  # highest sustained mean
+        self._top = 0.0  # highest mean: where the decay began
+        self._top_step = 0
+        self._entropy_at_top: float | None = None
 
     def update(self, point: Point) -> Reading | None:
         accuracy = point.get("accuracy")
         if accuracy is None or not point.clean:
             return None
         self._accuracy.update(accuracy)
+        self._sustained.update(accuracy)
         entropy = point.get("entropy_mean")
         if entropy is not None:
             self._entropy.update(log_value(entropy))
         mean = self._accuracy
         if mean.count < self._needed:
             return QUIET
-        if mean.value >= self._peak:
-            self._peak, self._peak_step = mean.value, point.step
-            self._entropy_at_peak = self._entropy.value if self._entropy.count else None
+        self._peak = max(self._peak, self._sustained.value)
+        if mean.value >= self._top:
+            self._top, self._top_step = mean.value, point.step
+            self._entropy_at_top = self._entropy.value if self._entropy.count else None
         drop = self._peak - mean.value
         noise = mean.standard_error()
         level: Severity | None = None
@@ -71,7 +75,7 @@ class ExplorationDecay(Detector):
             return QUIET
         share = drop / self._peak if self._peak else 0.0
         return Reading(
-            level=reached, pending=level, holds=True, onset=self._peak_step, size=share,
+            level=reached, pending=level, holds=True, onset=self._top_step, size=share,
             score=min(share / warning.effect, drop / (warning.evidence * noise)) if noise > 0 else share / warning.effect,
             direction=self._direction(),
             evidence={
@@ -81,7 +85,7 @@ class ExplorationDecay(Detector):
         )  # fmt: skip
 
     def _entropy_change(self) -> float | None:
-        return None if self._entropy_at_peak is None else self._entropy.value - self._entropy_at_peak
+        return None if self._entropy_at_top is None else self._entropy.value - self._entropy_at_top
 
     def _direction(self) -> str:
         change = self._entropy_change()
@@ -97,8 +101,9 @@ class ExplorationDecay(Detector):
 
     def reseat(self) -> None:
         self._accuracy.restart()
+        self._sustained.restart()
         self._entropy.restart()
-        self._peak = 0.0
+        self._peak = self._top = 0.0
 
     def warming(self) -> tuple[int, int] | None:
         return (self._accuracy.count, self._needed) if self._accuracy.count < self._needed else None
