@@ -129,8 +129,8 @@ class Ingester:
         """Lines of the files -> batch; the files that had new ones."""
         self._catalog.slice(run, ("all", ""), batch)
         grown = []
-        behind: set[tuple[int, int, int]] = set()
-        sequences: dict[tuple[int, int, int], int | None] = {}
+        behind: set[tuple[int, int, int, int]] = set()
+        sequences: dict[tuple[int, int, int, int], int | None] = {}
         for file in files:
             segment = run.segments.get(file.name)
             if file.series not in behind and (segment is None or file.size > segment.byte_offset):

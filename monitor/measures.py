@@ -1,7 +1,7 @@
 """The lines that carry numbers (scalars, step, buckets, ratio_hist, hist) -> rows of the index.
 
-Each method takes one decoded line of a trainer's segment, adds its rows to the batch, or raises WireError or BoundsError
-before it added any.
+Each method takes one decoded line of a trainer's segment, adds its rows to the batch, or raises WireError or
+BoundsError before it added any.
 """
 
 from __future__ import annotations

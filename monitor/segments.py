@@ -31,13 +31,13 @@ class SegmentFile:
     size: int
     mtime: float
     "Unix seconds of the file system."
-    order: tuple[int, int, int, int]
-    "Files are read in this order: start of the launch, rank (the monitor's last), pid, part."
+    order: tuple[int, int, int, int, int]
+    "Files are read in this order: trainers before monitors, who speak of them; start of the launch, rank, pid, part."
 
     @property
-    def series(self) -> tuple[int, int, int]:
+    def series(self) -> tuple[int, int, int, int]:
         """Parts of one writer share it."""
-        return self.order[:3]
+        return self.order[:4]
 
     @property
     def is_monitor(self) -> bool:
@@ -99,12 +99,12 @@ def list_segments(run_dir: Path) -> list[SegmentFile]:
     return sorted(found, key=lambda f: (f.order, f.name))
 
 
-def _order(name: str) -> tuple[int, int, int, int]:
+def _order(name: str) -> tuple[int, int, int, int, int]:
     match = _NAME.fullmatch(name)
     if match is None:
-        return (0, 0, 0, 0)
-    rank = 1 << 30 if match["monitor"] else int(match["rank"])
-    return (int(match["ns"]), rank, int(match["pid"]), int(match["part"]))
+        return (0, 0, 0, 0, 0)
+    rank = int(match["rank"] or 0)
+    return (int(bool(match["monitor"])), int(match["ns"]), rank, int(match["pid"]), int(match["part"]))
 
 
 def read_chunk(path: Path, offset: int, limit: int = CHUNK_BYTES) -> Chunk:

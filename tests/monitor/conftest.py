@@ -30,7 +30,7 @@ def stats(scale: int = 1, *, r4_clipped: int = 0) -> TokenStats:
         clamped=(0,) * 7,
         ratio_sum=sums,
         weight_sum=sums,
-        abs_adv_weight_sum=sums[:6] + (0.0,),
+        abs_adv_weight_sum=(*sums[:6], 0.0),
         signed_adv_weight_sum=zero,
         entropy_sum=sums,
         logp_sum=tuple(-x for x in sums),

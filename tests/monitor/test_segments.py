@@ -27,14 +27,14 @@ def test_segments_come_in_order_of_launch_rank_and_part(tmp_path: Path) -> None:
         "r00000-100-7-0000.jsonl",
         "r00000-100-7-0001.jsonl",
         "r00001-100-8-0000.jsonl",
-        "monitor-150-9-0000.jsonl",
         "r00000-200-7-0000.jsonl",
+        "monitor-150-9-0000.jsonl",
     ]
     for name in [*reversed(names), "r00000-300-7-0000.jsonl.tmp"]:
         (folder / name).write_text("x\n")
     found = list_segments(tmp_path)
     assert [file.name for file in found] == names
-    assert [file.is_monitor for file in found] == [False, False, False, True, False]
+    assert [file.is_monitor for file in found] == [False, False, False, False, True]
     assert found[0].series == found[1].series != found[2].series
 
 
