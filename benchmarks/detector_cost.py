@@ -16,12 +16,13 @@ from regimescope.detectors import Event, Suite
 from regimescope.detectors.types import BUCKETS
 
 COLUMNS = (
-    "token_frac", "grad_mass", "clip_high_frac", "clip_low_frac", "clip_gap", "ratio_mean", "weight_mean", "entropy_mean", "entropy_effect",
-    "log_ratio_mean", "tokens",
+    "token_frac", "grad_mass", "clip_high_frac", "clip_low_frac", "clip_gap", "ratio_mean", "weight_mean", "tokens",
+    "entropy_mean", "entropy_effect", "log_ratio_mean",
 )  # fmt: skip
 SCALARS = (
-    "response_length_p10", "response_length_p50", "response_length_p90", "response_length_p99", "response_length_max", "lr", "lag_mean",
-    "lag_p95", "lag_max", "step_seconds", "rollout_seconds", "update_seconds", "tokens", "eos_frac", "tail_loop_frac", "all_correct_frac",
+    "response_length_p10", "response_length_p50", "response_length_p90", "response_length_p99", "response_length_max",
+    "lr", "lag_mean", "lag_p95", "lag_max", "step_seconds", "rollout_seconds", "update_seconds", "tokens", "eos_frac",
+    "tail_loop_frac", "all_correct_frac",
 )  # fmt: skip
 BOUNDS = {"pos.w_min": 0.8, "pos.w_max": 11.0, "neg.w_min": 0.0, "neg.w_max": 101.0}
 
@@ -33,11 +34,13 @@ def stream(steps: int, seed: int = 0) -> list[dict[str, float]]:
     return [
         constant
         | {
-            "accuracy": min(1, max(0, rng.gauss(0.6, 0.03))), "accuracy.n": 256.0, "reward_mean": rng.gauss(0.2, 0.06), "loss": 0.01,
-            "response_length_mean": rng.gauss(400, 20), "entropy_mean": rng.gauss(0.4, 0.02), "rep4_mean": abs(rng.gauss(0.06, 0.01)),
-            "repetition_frac": abs(rng.gauss(0.01, 0.004)), "truncated_frac": abs(rng.gauss(0.02, 0.01)), "updates": 32.0,
-            "zero_variance_frac": abs(rng.gauss(0.2, 0.05)), "all_wrong_frac": abs(rng.gauss(0.05, 0.02)), "infra_failed_frac": 0.0,
-            "grad_norm": rng.lognormvariate(-1, 0.2), "kl_step": rng.lognormvariate(-4, 0.3), "mismatch_k1": 0.001,
+            "accuracy": min(1, max(0, rng.gauss(0.6, 0.03))), "accuracy.n": 256.0, "reward_mean": rng.gauss(0.2, 0.06),
+            "loss": 0.01, "updates": 32.0, "infra_failed_frac": 0.0, "mismatch_k1": 0.001,
+            "response_length_mean": rng.gauss(400, 20), "entropy_mean": rng.gauss(0.4, 0.02),
+            "rep4_mean": abs(rng.gauss(0.06, 0.01)), "repetition_frac": abs(rng.gauss(0.01, 0.004)),
+            "truncated_frac": abs(rng.gauss(0.02, 0.01)), "zero_variance_frac": abs(rng.gauss(0.2, 0.05)),
+            "all_wrong_frac": abs(rng.gauss(0.05, 0.02)), "grad_norm": rng.lognormvariate(-1, 0.2),
+            "kl_step": rng.lognormvariate(-4, 0.3),
         }
         for _ in range(steps)
     ]  # fmt: skip
@@ -56,9 +59,8 @@ def microseconds_per_step(rows: Sequence[dict[str, float]]) -> float:
 def main(argv: Sequence[str]) -> int:
     rows = stream(int(argv[0]) if argv else 3000)
     runs = sorted(microseconds_per_step(rows) for _ in range(5))
-    print(
-        f"{len(rows)} steps, {len(rows[0])} keys a step: {runs[2]:.1f} microseconds per step (best {runs[0]:.1f}, worst {runs[-1]:.1f})"
-    )
+    spread = f"best {runs[0]:.1f}, worst {runs[-1]:.1f}"
+    print(f"{len(rows)} steps, {len(rows[0])} keys a step: {runs[2]:.1f} microseconds per step ({spread})")
     return 0
 
 

@@ -80,7 +80,7 @@ def _kind(declared: Declared) -> str | None:
 
 
 def _bound(declared: Declared, name: str) -> float | None:
-    """The bound in force; None where there is nothing to say: unknown, none, a side with base 1, or A<0 switched off."""
+    """The bound in force; None where there is nothing to say: unknown, none, a side with base 1, A<0 switched off."""
     value = declared.bounds.get(name)
     if value is None or not math.isfinite(value) or declared.bases.get("neg") == "1":
         return None

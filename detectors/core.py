@@ -1,7 +1,8 @@
 """The shift detector that the signatures share: transform, robust scale, slow reference, CUSUM evidence, effect.
 
-`Shift.update(step, value)` per point; read `.evidence` (S), `.effect` (e) and `.onset` after it. O(1) memory: at most 40
-buffered points. What each number does is in docs/detectors.md, "The shift detector"; the defaults are [core] of rules.toml.
+`Shift.update(step, value)` per point; read `.evidence` (S), `.effect` (e) and `.onset` after it. O(1) memory: at most
+40 buffered points. What each number does is in docs/detectors.md, "The shift detector"; the defaults are [core] of
+rules.toml.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def identity(value: float) -> float:
 
 def decay(half_life: float) -> float:
     """Rate of an exponential mean with this half-life in points."""
-    return 1 - 0.5 ** (1 / half_life)
+    return 1.0 - math.exp(-math.log(2) / half_life)
 
 
 def median(values: Sequence[float]) -> float:
@@ -51,9 +52,10 @@ def median(values: Sequence[float]) -> float:
 def robust_scale(values: Sequence[float], floor: float, *, settled: bool) -> float:
     """Scale of the noise around a straight line, widened for autocorrelation; at least `floor` before the widening.
 
-    The median pairwise slope (Theil-Sen) is taken out first, so that a drift is not mistaken for noise. Then the larger of
-    MAD and MAD(differences)/sqrt(2), times sqrt((1+phi)/(1-phi)) with phi the lag-1 correlation in 0 .. 0.8, the factor by
-    which the mean of an AR(1) series is noisier. Until settled, phi is at least 0.5 and the scale is (1 + 6/n) wider.
+    The median pairwise slope (Theil-Sen) is taken out first, so that a drift is not mistaken for noise. Then the
+    larger of MAD and MAD(differences)/sqrt(2), times sqrt((1+phi)/(1-phi)) with phi the lag-1 correlation in 0 .. 0.8,
+    the factor by which the mean of an AR(1) series is noisier. Until settled, phi is at least 0.5 and the scale is (1
+    + 6/n) wider.
     """
     n = len(values)
     slope = median([(values[j] - values[i]) / (j - i) for i in range(n) for j in range(i + 1, n)])
@@ -101,7 +103,8 @@ class Shift:
         fast: float | None = None,
         slow: float | None = None,
     ) -> None:
-        """`sign` +1 watches a rise, -1 a fall; `fast`, `slow`: half-lives in points, where they differ from the core's."""
+        """`sign` +1 watches a rise, -1 a fall; `fast`, `slow`: half-lives in points, where they differ from the
+        core's."""
         self.sign = sign
         self._transform, self._floor = transform, floor
         self._k, self._clip, self._half, self._cap = core["k"], core["clip"], core["h"] / 2, 2 * core["h"]
@@ -260,8 +263,9 @@ class Ewma:
     def standard_error(self) -> float:
         """Of the mean, times 1.5 for what AR(1) leaves out.
 
-        From first and second differences, which a slow drift leaves alone: with AR(1) noise E|d2|/E|d1| = sqrt(1 + phi) and
-        E|d1| = 2·sigma·sqrt((1 - phi)/pi). Then var = sigma² · a/(2 - a) · (1 + phi·b)/(1 - phi·b), b = 1 - a, a the rate.
+        From first and second differences, which a slow drift leaves alone: with AR(1) noise E|d2|/E|d1| = sqrt(1 + phi)
+        and E|d1| = 2·sigma·sqrt((1 - phi)/pi). Then var = sigma² · a/(2 - a) · (1 + phi·b)/(1 - phi·b) with a the rate
+        and b = 1 - a.
         """
         if self._one <= 0:
             return 0.0

@@ -12,7 +12,8 @@ from regimescope.detectors.point import Point
 
 
 class Distress:
-    """Accuracy down, gradient norm up x3, KL up x4, dead groups up; or accuracy at its floor, which needs no reference."""
+    """Accuracy down, gradient norm up x3, KL up x4, dead groups up; or accuracy at its floor, which needs no
+    reference."""
 
     __slots__ = ("_accuracy", "_core", "_dead", "_grad_norm", "_kl_ref", "_kl_step", "_last", "entropy", "signs")
 

@@ -1,7 +1,8 @@
 """The driver: the signature says what fails, the buckets say which regime pulls. And which bound to move, if it binds.
 
-`BucketHistory` keeps the last points of the four regimes; `drive` scores each regime over the points from onset - 5 to now: its bound
-binds, its gradient mass or token share moved, its mean log r doubled, it holds the largest entropy effect of the right sign.
+`BucketHistory` keeps the last points of the four regimes; `drive` scores each regime over the points from onset - 5 to
+now: its bound binds, its gradient mass or token share moved, its mean log r doubled, it holds the largest entropy
+effect of the right sign.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ def drive(
 ) -> Driver:
     """The driver of a failure that began at `onset` and is looked at in `step`, and its remedy.
 
-    `moves`: bounds that can help; `otherwise`: remedy when none binds; `entropy`: +1, -1 where the failure has a sign of entropy.
+    `moves`: bounds that can help; `otherwise`: remedy when none binds; `entropy`: +1, -1 where the failure has a sign
+    of entropy.
     """
     rows = history.between(onset - _BEFORE, step)
     if not rows:

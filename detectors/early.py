@@ -1,7 +1,9 @@
-"""The fast path: a failure that starts at step 0 leaves a shift rule no clean reference, so these compare with the first points.
+"""The fast path: a failure that starts at step 0 leaves a shift rule no clean reference, so these compare with the
+first points.
 
-They open only within the first points after the first gradient update; a change of data ends them. Alone each is an info. With
-a second sign, another early rule or a warning of the bounds lint, it is a warning: the best case for relaxed bounds in time.
+They open only within the first points after the first gradient update; a change of data ends them. Alone each is an
+info. With a second sign, another early rule or a warning of the bounds lint, it is a warning: the best case for
+relaxed bounds in time.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ class _Early(Detector):
 
 
 class EarlyAccuracy(_Early):
-    """accuracy < effect x the best of the first points, by more than `evidence` binomial deviations; silent without accuracy.n."""
+    """accuracy < effect x the best of the first points, by more than `evidence` binomial deviations; silent without
+    accuracy.n."""
 
     __slots__ = ("_best",)
 
@@ -108,10 +111,10 @@ class EarlyAllWrong(_Early):
 
 
 class EarlyR4(_Early):
-    """R4 tokens lose probability while the lower bound of A<0 keeps their weight: R4.ratio_mean low, R4.clip_low_frac high.
+    """R4 tokens lose probability while the bound of A<0 keeps their weight: R4.ratio_mean low, R4.clip_low_frac high.
 
-    A lint with its effect measured. Speaks at the first points that have R4 tokens; not where the ratio is to another policy
-    than the one that generated (proximal), nor where engine noise alone moves it (infer).
+    A lint with its effect measured. Speaks at the first points that have R4 tokens; not where the ratio is to another
+    policy than the one that generated (proximal), nor where engine noise alone moves it (infer).
     """
 
     __slots__ = ()

@@ -1,7 +1,7 @@
 """Guards: fixed limits that need no baseline and work from the first point on.
 
-Each class is one row (or family of rows) of rules.toml. LengthFloor and RepetitionLevel are parts of the collapse signatures, which
-raise one alert for both; the others are detectors of their own.
+Each class is one row (or family of rows) of rules.toml. LengthFloor and RepetitionLevel are parts of the collapse
+signatures, which raise one alert for both; the others are detectors of their own.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ class Nonfinite(Detector):
 
 
 class LengthFloor:
-    """Mean length at or below max(value, anchor / anchor_share), anchor = longest of the first points; armed if that is long enough.
+    """Mean length at or below max(value, anchor / anchor_share), anchor = longest of the first points.
 
-    `onset` is where the length went below the middle (geometric) between anchor and floor.
+    Armed if the anchor is long enough: tasks with short answers stay quiet. `onset` is where the length went below the
+    geometric middle between anchor and floor.
     """
 
     __slots__ = ("_numbers", "_seen", "_streak", "_value", "anchor", "floor", "onset")
@@ -119,7 +120,7 @@ class RepetitionLevel:
 
 
 class AccuracyFloor(Detector):
-    """A short mean of accuracy below a quarter of the best mean of `window` points (at the start: of at least three)."""
+    """A short mean of accuracy below a quarter of the best mean of `window` points (at the start: of three or more)."""
 
     __slots__ = ("_best", "_mean", "_recent", "_streaks")
     follows_data = True
@@ -168,7 +169,8 @@ class Above(Detector):
     __slots__ = ("_inclusive", "_least", "_policy", "_streaks")
 
     def __init__(self, rule: Rule, *, inclusive: bool = False, policy: bool = False) -> None:
-        """`inclusive`: the value itself counts. `policy`: the metric judges the policy, so points without a verdict on it are left out."""
+        """`inclusive`: the value itself counts. `policy`: the metric judges the policy, so points without a verdict on
+        it are left out."""
         super().__init__(rule)
         self._streaks = Streaks(rule)
         self._inclusive, self._policy = inclusive, policy
@@ -189,6 +191,6 @@ class Above(Detector):
         if level is None:
             return QUIET
         return Reading(
-            level=reached, pending=level, holds=True, onset=self._streaks.since(point.step), score=size / self._least, direction="up",
-            evidence={self.rule.metric: value},
+            level=reached, pending=level, holds=True, onset=self._streaks.since(point.step), score=size / self._least,
+            direction="up", evidence={self.rule.metric: value},
         )  # fmt: skip

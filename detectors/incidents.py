@@ -1,6 +1,7 @@
 """Which findings belong together, and which alert explains another.
 
-Findings whose onsets lie within `core.incident` steps of each other share an incident number. An inhibited alert is kept and shown dimmed.
+Findings whose onsets lie within `core.incident` steps of each other share an incident number. An inhibited alert is
+kept and shown dimmed.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ _INHIBITIONS = (
 def inhibited(firing: Mapping[str, tuple[str, Severity]]) -> dict[str, str]:
     """Rule to the rule that explains it, from the firing rules with their signature and severity.
 
-    >>> inhibited({"length_collapse": ("length_collapse", "critical"), "exploration_decay": ("exploration_decay", "warning")})
-    {'exploration_decay': 'length_collapse'}
+    >>> inhibited({"length_floor": ("length_collapse", "critical"), "decay": ("exploration_decay", "warning")})
+    {'decay': 'length_floor'}
     """
     by: dict[str, str] = {}
     for inhibition in _INHIBITIONS:

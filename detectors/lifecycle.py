@@ -1,6 +1,7 @@
 """From conditions to alerts: inactive -> pending -> firing -> resolved.
 
-A detector answers each point with a Reading; `Lifecycle.update` turns readings into changes of state. Severity only rises within one episode.
+A detector answers each point with a Reading; `Lifecycle.update` turns readings into changes of state. Severity only
+rises within one episode.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class Streak:
 
 
 class Streaks:
-    """One streak per level of a rule: takes the highest level whose condition holds, gives the highest that held long enough."""
+    """One streak per level of a rule: takes the highest level whose condition holds, gives the highest that held long
+    enough."""
 
     __slots__ = ("_items", "active")
 
@@ -97,7 +99,8 @@ class Lifecycle:
 
     >>> alert = Lifecycle(keep_firing=2)
     >>> warn = Reading(level="warning", pending="warning", holds=True)
-    >>> [alert.update(warn), alert.update(Reading(level="critical", holds=True)), alert.update(QUIET), alert.update(QUIET)]
+    >>> worse = Reading(level="critical", pending="critical", holds=True)
+    >>> [alert.update(reading) for reading in (warn, worse, QUIET, QUIET)]
     ['opened', 'escalated', None, 'resolved']
     """
 

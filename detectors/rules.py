@@ -111,7 +111,8 @@ def parse(text: str, where: str) -> Table:
 
 
 def merge(base: Table, user: Table, where: str) -> None:
-    """Puts the user's values over the base, in place. Raises RulesError for what the base lacks and for values of another type."""
+    """Puts the user's values over the base, in place. Raises RulesError for what the base lacks and for values of
+    another type."""
     for key, value in user.items():
         _known(key, base, where, "table")
         if key != "rule":

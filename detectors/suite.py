@@ -1,7 +1,7 @@
 """The suite: every enabled rule over one stream of steps.
 
-`Suite().update(step, metrics, events)` gives what opened or changed; `findings()` is the whole picture, which a store should write,
-since the last step of an open alert moves without a change. State is rebuilt by replay, never stored.
+`Suite().update(step, metrics, events)` gives what opened or changed; `findings()` is the whole picture, which a store
+should write, since the last step of an open alert moves without a change. State is rebuilt by replay, never stored.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ class Suite:
     """All rules over one run, or over one env slice of it.
 
     >>> suite = Suite()
-    >>> for step in range(60):
-    ...     length = 300 if step < 40 else 4
-    ...     for finding in suite.update(step, {"response_length_mean": length, "accuracy": 0.5 if step < 40 else 0.0}):
+    >>> for step in range(50):
+    ...     for finding in suite.update(step, {"response_length_mean": 300 if step < 40 else 4}):
     ...         print(step, finding.signature, finding.severity, finding.state, "since", finding.step_onset)
-    41 length_collapse warning firing since 39
+    41 length_collapse critical firing since 39
     """
 
     def __init__(self, rules: Rules | None = None, *, slice: str | None = None) -> None:
@@ -101,7 +100,8 @@ class Suite:
         return watch
 
     def update(self, step: int, metrics: Mapping[str, float], events: Sequence[Event] = ()) -> list[Finding]:
-        """One step. Findings that opened, rose, got a verdict or an inhibitor, or ended; each the full current picture of its episode."""
+        """One step. Findings that opened, rose, got a verdict or an inhibitor, or ended; each the full current picture
+        of its episode."""
         point = self._point
         if step < point.step and not any(event.kind in ("start", "resume", "rollback") for event in events):
             self._resume(step)
@@ -194,7 +194,8 @@ class Suite:
         self._reseat()
 
     def _reseat(self) -> None:
-        """Find the references again; an open alert keeps its own until it ends, so that "back at baseline" can be said."""
+        """Find the references again; an open alert keeps its own until it ends, so that "back at baseline" can be
+        said."""
         self._distress.reseat()
         self._benign.reseat()
         for watch in self._all:

@@ -1,6 +1,7 @@
 """What goes into the detectors beside metrics (Event) and what comes out (Finding, Remedy, Blind).
 
-Frozen records; nothing here computes. Words as in docs/detectors.md: a rule finds, a signature names, an episode is one firing.
+Frozen records; nothing here computes. Words as in docs/detectors.md: a rule finds, a signature names, an episode is
+one firing.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ class Event:
     step: int
     "The first step it applies to."
     data: Mapping[str, object] = field(default_factory=dict)
-    """start, bounds_changed: objective, ratio_source, pos.w_min, pos.w_max, neg.w_min, neg.w_max, pos.base, neg.base, revision;
-    all optional."""
+    "start, bounds_changed: objective, ratio_source, the bounds (pos.w_min ...), pos.base, neg.base, revision; optional."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,9 @@ class Watch:
     """Turns readings into one episode after another. `update` tells whether the picture changed."""
 
     __slots__ = (
-        "_buckets", "_changed_at", "_declared", "_detected", "_driver", "_last", "_points_after", "_reading", "_rules", "_size_before",
-        "_slice", "_verdict", "detector", "incident", "inhibited_by", "life", "onset", "rule",
+        "_buckets", "_changed_at", "_declared", "_detected", "_driver", "_last", "_points_after", "_reading",
+        "_rules", "_size_before", "_slice", "_verdict", "detector", "incident", "inhibited_by", "life", "onset",
+        "rule",
     )  # fmt: skip
 
     def __init__(

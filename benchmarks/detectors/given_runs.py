@@ -1,7 +1,8 @@
 """What the detectors say about recorded runs: `python -m benchmarks.detectors.given_runs FOLDER [RUN ...]`.
 
-FOLDER holds one CSV per run (canonical metric names, a `step` column) and may hold MANIFEST.tsv (run, outcome). Per run: each alert with
-its severity, onset and detection step, driver and bound, and the lead over the step at which accuracy is half gone for good.
+FOLDER holds one CSV per run (canonical metric names, a `step` column) and may hold MANIFEST.tsv (run, outcome). Per
+run: each alert with its severity, onset and detection step, driver and bound, and the lead over the step at which
+accuracy is half gone for good.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ def main(argv: Sequence[str]) -> int:
         print(f"{path.stem:26} {outcomes.get(path.stem, '')[:60]}; {len(rows)} rows, accuracy half gone at {half}")
         for finding in findings:
             lead = "" if half is None else f" lead {half - finding.step_detected}"
-            print(
-                f"    {finding.severity:8} {finding.rule:20} onset {finding.step_onset:3} found {finding.step_detected:3} {finding.state:8}"
-                f" driver {finding.driver or '-':2} {finding.remedy.bound or '-'} dimmed by {finding.inhibited_by or '-'}{lead}"
-            )
+            print(f"    {line(finding)}{lead}")
     return 0
+
+
+def line(finding: Finding) -> str:
+    steps = f"onset {finding.step_onset:3} found {finding.step_detected:3} {finding.state:8}"
+    cause = f"driver {finding.driver or '-':2} {finding.remedy.bound or '-'} dimmed by {finding.inhibited_by or '-'}"
+    return f"{finding.severity:8} {finding.rule:20} {steps} {cause}"
 
 
 def read_outcomes(path: Path) -> dict[str, str]:
@@ -48,7 +52,8 @@ def read_outcomes(path: Path) -> dict[str, str]:
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:
-    """One mapping per step; empty cells are absent. A log without bucket tokens in its first rows made no update there: absent as well."""
+    """One mapping per step; empty cells are absent. A log without bucket tokens in its first rows made no update
+    there: absent as well."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
     return [_without_update(row) for row in rows]
@@ -86,7 +91,8 @@ def replay(rows: Sequence[dict[str, float]], objective: str) -> list[Finding]:
 
 
 def accuracy_half(rows: Sequence[dict[str, float]]) -> int | None:
-    """First step from which the 3-step mean of accuracy stays below half of the best so far (first value or an earlier mean), for good."""
+    """First step from which the 3-step mean of accuracy stays below half of the best so far (first value or an earlier
+    mean), for good."""
     pairs = [(int(row["step"]), row["accuracy"]) for row in rows if "accuracy" in row]
     best, since = pairs[0][1] if pairs else 0.0, None
     for i in range(2, len(pairs)):

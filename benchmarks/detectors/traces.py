@@ -1,7 +1,8 @@
-"""Generated runs: healthy families and incidents, with autocorrelated noise. `healthy(family, ...)`, `incident(kind, ...)`.
+"""Generated runs: healthy families and incidents, with autocorrelated noise.
 
-A run is a list of mappings from canonical metric names to values, one per step. Levels are those of a small RLVR run (400 tokens, half of
-the answers right); noise is AR(1), normal or Student-t with 4 degrees of freedom, its standard deviation per metric in NOISE.
+A run is a list of mappings from canonical metric names to values, one per step. Levels are those of a small RLVR run
+(400 tokens, half of the answers right); noise is AR(1), normal or Student-t with 4 degrees of freedom, its standard
+deviation per metric in NOISE. `healthy(family, ...)`, `incident(kind, ...)`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ Run = list[dict[str, float]]
 Paths = dict[str, Callable[[int], float]]
 
 LEVEL = {
-    "response_length_mean": math.log(400), "entropy_mean": math.log(0.5), "grad_norm": math.log(0.3), "kl_step": math.log(0.01),
-    "accuracy": 0.0, "rep4_mean": -2.8, "repetition_frac": -4.5, "truncated_frac": -3.5, "zero_variance_frac": -1.2, "all_wrong_frac": -2.5,
+    "response_length_mean": math.log(400), "entropy_mean": math.log(0.5), "grad_norm": math.log(0.3),
+    "kl_step": math.log(0.01), "accuracy": 0.0, "rep4_mean": -2.8, "repetition_frac": -4.5, "truncated_frac": -3.5,
+    "zero_variance_frac": -1.2, "all_wrong_frac": -2.5,
 }  # fmt: skip
 "In log for positive metrics, in logit for shares."
 NOISE = {
-    "response_length_mean": 0.05, "entropy_mean": 0.05, "grad_norm": 0.2, "kl_step": 0.25, "accuracy": 0.15, "rep4_mean": 0.1,
-    "repetition_frac": 0.3, "truncated_frac": 0.4, "zero_variance_frac": 0.25, "all_wrong_frac": 0.3,
+    "response_length_mean": 0.05, "entropy_mean": 0.05, "grad_norm": 0.2, "kl_step": 0.25, "accuracy": 0.15,
+    "rep4_mean": 0.1, "repetition_frac": 0.3, "truncated_frac": 0.4, "zero_variance_frac": 0.25, "all_wrong_frac": 0.3,
 }  # fmt: skip
 POSITIVE = ("response_length_mean", "entropy_mean", "grad_norm", "kl_step")
 RESPONSES = 256.0
@@ -126,8 +128,9 @@ def incident(kind: str, onset: int, steps: int, seed: int, noise: Noise | None =
     }  # fmt: skip
     kinds: dict[str, Paths] = {
         "repetition": {
-            **collapse, "rep4_mean": _ramp(onset, 15, 4.5), "repetition_frac": _ramp(onset, 15, 6.0), "entropy_mean": _ramp(onset, 15, -1.5),
-            "response_length_mean": _ramp(onset, 15, 0.9), "truncated_frac": _ramp(onset, 15, 5.0),
+            **collapse, "rep4_mean": _ramp(onset, 15, 4.5), "repetition_frac": _ramp(onset, 15, 6.0),
+            "entropy_mean": _ramp(onset, 15, -1.5), "response_length_mean": _ramp(onset, 15, 0.9),
+            "truncated_frac": _ramp(onset, 15, 5.0),
         },
         "length": {**collapse, "response_length_mean": _ramp(onset, 15, -4.2), "entropy_mean": _ramp(onset, 15, 1.0)},
         "decay": {"accuracy": _ramp(onset, 200, -1.5), "entropy_mean": _ramp(onset, 200, 0.9)},

@@ -1,7 +1,9 @@
-"""exploration_decay: accuracy loses what it had gained, slowly, while entropy says in which direction exploration went wrong.
+"""exploration_decay: accuracy loses what it had gained, slowly, while entropy says in which direction exploration went
+wrong.
 
-A draw-down of an exponential mean of accuracy from its peak, beyond its own noise. Up (entropy rose since the peak): too much weight on
-R1; down: too little. Any collapse sets this off as well, which is why the collapse signatures inhibit it.
+A draw-down of an exponential mean of accuracy from its peak, beyond its own noise. Up (entropy rose since the peak):
+too much weight on R1; down: too little. Any collapse sets this off as well, which is why the collapse signatures
+inhibit it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,18 @@ MOVES: Mapping[str, tuple[Move, ...]] = {
 class ExplorationDecay(Detector):
     """Draw-down > effect x peak and > evidence x standard error. The peak counts from `core.min_points` points on."""
 
-    __slots__ = ("_accuracy", "_entropy", "_entropy_at_top", "_history", "_needed", "_peak", "_streaks", "_sustained", "_top", "_top_step")
+    __slots__ = (
+        "_accuracy",
+        "_entropy",
+        "_entropy_at_top",
+        "_history",
+        "_needed",
+        "_peak",
+        "_streaks",
+        "_sustained",
+        "_top",
+        "_top_step",
+    )
     follows_data = True
 
     def __init__(self, rule: Rule, core: Mapping[str, float], history: BucketHistory) -> None:
@@ -74,9 +87,11 @@ class ExplorationDecay(Detector):
         if level is None and drop < warning.effect / 2 * self._peak:
             return QUIET
         share = drop / self._peak if self._peak else 0.0
+        score = share / warning.effect
+        if noise > 0:
+            score = min(score, drop / (warning.evidence * noise))
         return Reading(
-            level=reached, pending=level, holds=True, onset=self._top_step, size=share,
-            score=min(share / warning.effect, drop / (warning.evidence * noise)) if noise > 0 else share / warning.effect,
+            level=reached, pending=level, holds=True, onset=self._top_step, size=share, score=score,
             direction=self._direction(),
             evidence={
                 "accuracy_mean": mean.value, "accuracy_peak": self._peak, "share_lost": share, "standard_error": noise,

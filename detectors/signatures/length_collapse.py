@@ -1,7 +1,8 @@
 """length_collapse: responses get shorter while the run is in distress.
 
-A shorter mean length alone is no collapse (healthy runs went from 370 to 50 tokens), so the shift needs distress or a fast fall, and is
-discounted while reward rises or truncation falls. At the floor (LengthFloor) it is critical whatever else is seen.
+A shorter mean length alone is no collapse (healthy runs went from 370 to 50 tokens), so the shift needs distress or a
+fast fall, and is discounted while reward rises or truncation falls. At the floor (LengthFloor) it is critical whatever
+else is seen.
 """
 
 from __future__ import annotations

@@ -88,8 +88,9 @@ class RepetitionCollapse(Detector):
         if now is None and not above and not any(rise.holds for rise in self._rises):
             return QUIET
         return Reading(
-            level=reached, pending="critical" if above else now, holds=True, onset=self._onset(step), score=self._score(),
-            size=max((rise.shift.effect for rise in self._rises), default=None), direction="up", evidence=self._evidence(repetition), row=row,
+            level=reached, pending="critical" if above else now, holds=True, onset=self._onset(step),
+            score=self._score(), size=max((rise.shift.effect for rise in self._rises), default=None), direction="up",
+            evidence=self._evidence(repetition), row=row,
         )  # fmt: skip
 
     def _onset(self, step: int) -> int:
@@ -105,9 +106,8 @@ class RepetitionCollapse(Detector):
         evidence: dict[str, float | str | bool | None] = {self._level_rule.metric: repetition}
         for rise in self._rises:
             if rise.shift.seen:
-                evidence |= {
-                    rise.metric: rise.value, f"{rise.metric}.evidence": rise.shift.evidence, f"{rise.metric}.effect": rise.shift.effect
-                }  # fmt: skip
+                name, shift = rise.metric, rise.shift
+                evidence |= {name: rise.value, f"{name}.evidence": shift.evidence, f"{name}.effect": shift.effect}
         return evidence
 
     def moves(self, direction: str | None) -> Sequence[Move]:
