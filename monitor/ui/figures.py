@@ -126,7 +126,7 @@ def _marks_lane(figure: go.Figure, marks: Sequence[Mark], ink: Mapping[str, str]
 
 
 def window(alert: AlertRow, marks: Sequence[Mark], last_step: int) -> tuple[int, int]:
-    """First and last step of the evidence: 200 before the onset, 150 after the detection or the newest change of bounds."""
+    """First and last step of the evidence: around the onset, the detection and the newest change of bounds."""
     moved = max((mark.step for mark in marks if mark.kind == "bounds"), default=0)
     return max(0, alert.step_onset - STEPS_BEFORE_ONSET), min(last_step, max(alert.step_detected, moved) + STEPS_AFTER)
 

@@ -1,6 +1,6 @@
 """The page script that Streamlit runs for every browser and rerun: navigation, the header strip, then the chosen page.
 
-Started by app.py; nothing here is imported by others. Pages are functions in pages/; a read-only server has no
+Started by app.py; nothing here is imported by others. Pages are functions in views/; a read-only server has no
 Control page.
 """
 
@@ -11,8 +11,8 @@ from streamlit.navigation.page import Page
 
 from regimescope.monitor.ui.context import current
 from regimescope.monitor.ui.header import REVIEW_OPEN, header, run_list, wait_for_run
-from regimescope.monitor.ui.pages import alerts, control, first_run, overview
 from regimescope.monitor.ui.session import choose_run, favicon, page_style, plain_errors, remember_pages, theme
+from regimescope.monitor.ui.views import alerts, control, first_run, overview
 
 
 def main() -> None:

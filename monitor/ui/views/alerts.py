@@ -15,10 +15,10 @@ from regimescope.monitor.ui.context import current
 from regimescope.monitor.ui.facts import RunFacts, load_facts
 from regimescope.monitor.ui.figures import CONFIG, Mark, incident_timeline
 from regimescope.monitor.ui.header import REVIEW_OPEN
-from regimescope.monitor.ui.pages.card import alert_card
 from regimescope.monitor.ui.session import chosen_run, plain_errors, theme
 from regimescope.monitor.ui.texts import signature_text, weight
 from regimescope.monitor.ui.verdict import LINT
+from regimescope.monitor.ui.views.card import alert_card
 
 
 def render() -> None:
@@ -102,7 +102,12 @@ def _picker(shown: Sequence[AlertRow], chosen: AlertRow) -> AlertRow:
     if st.session_state.get("alert_picker") != chosen.alert_id:
         st.session_state["alert_picker"] = chosen.alert_id
     picked = st.selectbox(
-        "Alert", list(by_id), format_func=lambda i: alert_name(by_id[i]), key="alert_picker", on_change=_picked
+        "Alert",
+        list(by_id),
+        format_func=lambda key: alert_name(by_id[key]),
+        key="alert_picker",
+        label_visibility="collapsed",
+        on_change=_picked,
     )
     return by_id[picked]
 

@@ -17,8 +17,9 @@ from regimescope.monitor.ui.context import Context, current
 from regimescope.monitor.ui.facts import RunFacts, load_facts
 from regimescope.monitor.ui.grid import live_grid
 from regimescope.monitor.ui.header import REVIEW_OPEN, badge
-from regimescope.monitor.ui.pages.panels import PANELS, TILES, Tile, available, missing
 from regimescope.monitor.ui.session import chosen_run, page_link, plain_errors
+from regimescope.monitor.ui.views.first_run import checklist
+from regimescope.monitor.ui.views.panels import PANELS, TILES, Tile, available, missing
 
 BACK = 50
 "Steps back that the tiles compare with."
@@ -51,6 +52,7 @@ def _live_part(path: str, names: frozenset[str]) -> None:
             st.rerun(scope="app")
         _answers(facts, numbers)
         if facts.live.last_step is None:
+            checklist(facts, names)
             return
         _tiles(numbers, facts)
 
@@ -173,7 +175,6 @@ def _tile(tile: Tile, latest: Latest) -> None:
 
 def _grid(run: query.RunRow, slice_id: int, names: frozenset[str]) -> None:
     if run.last_step is None:
-        st.caption("Waiting for the first step.")
         st.skeleton(_SKELETON_PX)
         return
     drawn = available(names)

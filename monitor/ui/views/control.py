@@ -15,10 +15,10 @@ from regimescope.monitor.query import named_bounds
 from regimescope.monitor.ui.context import Context, current
 from regimescope.monitor.ui.facts import Proposal, RunFacts, load_facts, proposal
 from regimescope.monitor.ui.header import REVIEW_OPEN
-from regimescope.monitor.ui.pages.history import command_history, command_rows
-from regimescope.monitor.ui.pages.review import Request, open_review
 from regimescope.monitor.ui.session import chosen_run, control_allowed, plain_errors
 from regimescope.monitor.ui.texts import REGIME_OF, bound_label, driver_text, eps_label, weight
+from regimescope.monitor.ui.views.history import command_history, command_rows
+from regimescope.monitor.ui.views.review import Request, open_review
 
 _LAYOUT = (("pos", ("pos.w_max", "pos.w_min")), ("neg", ("neg.w_max", "neg.w_min")))
 "Rows by sign of A, columns by side of r: the four regimes R1 R2 / R3 R4."
@@ -76,7 +76,7 @@ def _how_to_resume(ctx: Context, facts: RunFacts) -> None:
 
 
 def _editor(facts: RunFacts, allowed: bool) -> None:
-    st.subheader("Bounds")
+    st.subheader("Bounds in force")
     run, bounds = facts.run, facts.bounds
     if bounds is None or run.limits is None or "set_bounds" not in run.capabilities:
         st.text("This run accepts no change of bounds (no limits in its header).")
