@@ -63,9 +63,9 @@ function library(version) {
 }
 
 function take(g, body) {
-  const dark = isDark(g.root), recolour = g.dark !== dark;
-  g.dark = dark;
-  if (body.series && body.epoch !== g.epoch) {
+  const dark = isDark(g.root), recolour = g.dark !== dark, anew = body.epoch !== g.epoch;
+  Object.assign(g, { dark, epoch: body.epoch, last: body.last });
+  if (body.series && anew) {
     Object.assign(g, { whole: body.series, detail: null, marks: body.marks, repeated: body.repeated });
     g.charts.forEach((c) => draw(g, c));
     if (g.range) zoomed(g);
@@ -74,9 +74,8 @@ function take(g, body) {
     Object.assign(g, { marks: body.marks, repeated: body.repeated });
     for (const [name, more] of Object.entries(body.series)) append(g.whole[name], more);
     g.charts.forEach((c) => (same && !recolour && c.drawn ? extend(c, body.series) : draw(g, c)));
-    if (Object.values(g.whole).some((s) => s.x.length > KEEP)) body.epoch = "";        // too long: the next poll brings it thinned
+    if (Object.values(g.whole).some((s) => s.x.length > KEEP)) g.epoch = "";        // too long: the next poll brings it thinned
   } else if (recolour) g.charts.forEach((c) => draw(g, c));
-  Object.assign(g, { epoch: body.epoch, last: body.last });
   g.charts.forEach((c) => caption(g, c));
 }
 
@@ -206,10 +205,10 @@ function markColour(m, colours) {
 
 function layout(g, panel) {
   const colours = g.data.palette[g.dark ? "dark" : "light"], style = getComputedStyle(g.root), percent = panel.unit === "%";
-  const axis = { gridcolor: colours.rule, linecolor: colours.rule, zeroline: false, tickfont: { size: 11 }, automargin: true };
-  const xaxis = { ...axis, showgrid: false, ticks: "outside", ticklen: 4, tickcolor: colours.rule, tickformat: "~s", hoverformat: "d", ...(g.range ? { range: [...g.range] } : { autorange: true }) };
-  if (g.last < 12) xaxis.dtick = 1;
-  const yaxis = { ...axis, nticks: 5, tickformat: percent ? ".0~%" : "~s", hoverformat: percent ? ".2~%" : ".4~g" };
+  const axis = { gridcolor: colours.rule, linecolor: colours.rule, zeroline: false, tickfont: { size: 11 }, exponentformat: "SI", automargin: true };
+  const xaxis = { ...axis, showgrid: false, ticks: "outside", ticklen: 4, tickcolor: colours.rule, hoverformat: "d", ...(g.range ? { range: [...g.range] } : { autorange: true }) };
+  if (g.last < 8) xaxis.dtick = 1;
+  const yaxis = { ...axis, nticks: 5, tickformat: percent ? ".4~%" : "", hoverformat: percent ? ".2~%" : ".4~g" };
   if (panel.y_range) yaxis.range = [...panel.y_range];
   const line = (m) => ({ type: "line", x0: m.step, x1: m.step, y0: 0, y1: 1, yref: "paper", layer: "below", line: { color: markColour(m, colours), width: 1.2, dash: m.kind === "bounds" ? "dash" : "solid" } });
   const shapes = g.marks.filter((m) => m.kind !== "checkpoint").map(line);
