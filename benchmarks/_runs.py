@@ -1,4 +1,4 @@
-"""Real training runs for the benchmarks: start `regimescope train` as a process, read its step lines, ask `regimescope
+"""Real training runs for the benchmarks: run `regimescope train`, read its step lines, ask `regimescope
 check` what it finds."""
 
 from __future__ import annotations
@@ -7,10 +7,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
+
+from regimescope.cli import main as cli
 
 T = TypeVar("T")
 COMMAND = [sys.executable, "-m", "regimescope.cli"]
@@ -41,8 +45,10 @@ def start_training(run_dir: Path, options: Sequence[str]) -> subprocess.Popen[by
 
 
 def train(run_dir: Path, options: Sequence[str]) -> None:
-    """Run a training to its end. Raises BenchmarkError with the trainer's own words."""
-    code = start_training(run_dir, options).wait()
+    """Run a training to its end in this process. Raises BenchmarkError with the trainer's own words."""
+    run_dir.parent.mkdir(parents=True, exist_ok=True)
+    with open(log_of(run_dir), "w") as log, redirect_stdout(log), redirect_stderr(log):
+        code = cli(["train", "--run-dir", str(run_dir), *options])
     if code != 0:
         raise BenchmarkError(f"regimescope train {' '.join(options)} ended with {code}:\n{log_of(run_dir).read_text()}")
 
@@ -88,8 +94,8 @@ def check(run_dir: Path) -> list[Alert]:
 
 
 def in_parallel(jobs: Sequence[Callable[[], T]], workers: int) -> list[T]:
-    """Results in the order of `jobs`, `workers` of them at a time."""
-    with ThreadPoolExecutor(workers) as pool:
+    """Results in the order of `jobs`, `workers` of them at a time, each in a process that is used again."""
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         return [future.result() for future in [pool.submit(job) for job in jobs]]
 
 

@@ -279,6 +279,7 @@ def checked(config: TrainConfig, source: str) -> TrainConfig:
         raise ConfigError(
             f"{source}: update.max_dead_steps = {update.max_dead_steps}: must be 1 or greater; without it a run goes on"
         )
+    config.task_spec()
     return config
 
 
