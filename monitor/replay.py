@@ -221,7 +221,7 @@ def _replay(con: Connection, run_key: int, path: str, launches: list[LaunchInfo]
     for i in range(len(launches)):
         if i:
             run.episodes |= dict(run.current.episodes(path))
-        run.current = LaunchReplay(launches[: i + 1], rules)
+            run.current = LaunchReplay(launches[: i + 1], rules)
         for launch, first, end in run.current.surviving():
             found = [s for s in steps_after(con, run_key, launch, first - 1) if end is None or s[0] < end]
             newest = i == len(launches) - 1 and launch is launches[i] and not launch.ended

@@ -137,7 +137,7 @@ def test_the_lines_of_a_step_become_the_rows_of_its_tables(root: Path) -> None:
     store = read(root)
     assert rows(
         store,
-        "SELECT name, update, slice_id, value, weight FROM scalar JOIN metric USING (metric_id) ORDER BY name, slice_id",
+        "SELECT name, update, slice_id, value, weight FROM v_scalar ORDER BY name, slice_id",
     )[:3] == [
         ("accuracy", None, 0, 0.5, 16.0),
         ("accuracy", None, 1, 0.6, 10.0),
@@ -358,7 +358,8 @@ def test_commands_acks_and_marks_find_each_other(trainer, root: Path) -> None:
         {"v": 1, "k": "header", "q": 0, "t": 1.0, "run": "r", "role": "monitor", "part": 0},
         {
             "v": 1, "k": "command", "q": 1, "t": 1790000055.0, "id": command, "launch": "launch-a", "by": "ana",
-            "kind": "set_bounds", "args": after.to_wire(), "expect": 0, "not_after": 1790000355.0, "alert": None, "why": "entropy rises",
+            "kind": "set_bounds", "args": after.to_wire(), "expect": 0,
+            "not_after": 1790000355.0, "alert": None, "why": "entropy rises",
         },
         {"v": 1, "k": "mark", "q": 2, "t": 2.0, "id": NOTE, "by": "ana", "kind": "note", "text": "hm"},
         {"v": 1, "k": "event", "q": 3, "t": 3.0, "s": 1, "kind": "notice", "data": {"launch": "launch-a"}},

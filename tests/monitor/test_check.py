@@ -1,0 +1,116 @@
+"""`regimescope check`: exit codes, JSON for machines, text for people, and what a wrong RUN is told."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from regimescope.monitor import check
+from regimescope.monitor.errors import RunError
+
+
+def healthy(trainer, steps: int = 30) -> None:
+    with trainer.open() as recorder:
+        for step in range(steps):
+            trainer.step(recorder, step, length=35.0 + (step % 3), accuracy=0.5 + 0.01 * (step % 4))
+        recorder.end("finished")
+
+
+def test_a_collapsed_run_exits_1_and_says_so_in_json(collapsed, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check.main([str(root / "run"), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert {"run", "status", "steps", "last_step", "verdict", "alerts", "lint", "blind", "lost", "bad_lines"} == set(
+        report
+    )
+    assert (report["run"], report["steps"], report["status"], report["verdict"]) == ("run", 40, "ended", "critical")
+    first = report["alerts"][0]
+    assert {"signature", "severity", "step_onset", "step_detected", "driver", "remedy", "state"} <= set(first)
+    assert first["severity"] == "critical"
+    assert "bounds_lint" not in {a["signature"] for a in report["alerts"]}
+    assert all(set(b) == {"rule", "status", "reason", "help"} for b in report["blind"])
+
+
+def test_the_text_begins_with_the_verdict_and_has_a_block_per_alert(collapsed, root: Path, capsys) -> None:
+    assert check.main(["run", "--root", str(root)]) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("CRITICAL: run (ended, 40 steps, last 39)\n\n[critical] ")
+    assert text.count("\n[") >= 2 and "remedy: " in text
+    assert text.index("not seen in this log:") > text.rindex("\n[")
+
+
+def test_a_healthy_run_exits_0(trainer, root: Path, capsys) -> None:
+    healthy(trainer)
+    assert check.main(["run", "--root", str(root), "--fail-on", "warning"]) == 0
+    assert capsys.readouterr().out.startswith("OK: run (ended, 30 steps, last 29)")
+
+
+def test_a_run_without_a_finished_step_exits_0(trainer, root: Path, capsys) -> None:
+    trainer.open().close()
+    assert check.main([str(root / "run")]) == 0
+    assert "(running, 0 steps)" in capsys.readouterr().out
+
+
+def test_losses_and_bad_lines_are_told(trainer, root: Path, capsys) -> None:
+    healthy(trainer)
+    (path,) = (root / "run" / "segments").iterdir()
+    path.write_text(path.read_text().replace('"k":"step"', '"k":"step" broken', 1))
+    check.main([str(root / "run")])
+    assert "0 records are missing from the segments, 1 lines could not be read." in capsys.readouterr().out
+
+
+def test_a_collapse_that_a_resume_undid_does_not_fail(collapsed, root: Path, capsys) -> None:
+    with collapsed.open(launch="b", start="resume", first_step=15) as recorder:
+        for step in range(15, 40):
+            collapsed.step(recorder, step, length=35.0 + (step % 3), accuracy=0.5)
+    assert check.main([str(root / "run"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {a["signature"] for a in report["alerts"] if a["superseded"] and a["severity"] == "critical"} >= {
+        "length_collapse"
+    }
+
+
+def test_the_folder_itself_below_its_root_or_alone(
+    trainer, root: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    healthy(trainer, 3)
+    for argv in ([str(root / "run")], ["run", "--root", str(root)]):
+        assert check.main([*argv, "--json"]) == 0
+    monkeypatch.setenv("REGIMESCOPE_ROOT", str(root))
+    assert check.main(["run", "--json"]) == 0
+    monkeypatch.chdir(root / "run")
+    assert check.main([".", "--json"]) == 0
+    capsys.readouterr()
+
+
+def test_a_wrong_run_is_told_what_is_wrong(collapsed, root: Path) -> None:
+    with pytest.raises(RunError, match="no run folder"):
+        check.main([str(root / "missing")])
+    with pytest.raises(RunError, match=r"is a root with runs below it: name one of run$"):
+        check.main([str(root)])
+    (root / "empty").mkdir()
+    with pytest.raises(RunError, match="holds no segments"):
+        check.main([str(root / "empty")])
+    segment = next((root / "run" / "segments").iterdir())
+    text = segment.read_text()
+    segment.write_text(text.replace('"v":1', '"v":99'))
+    with pytest.raises(RunError, match="wire version 99"):
+        check.main([str(root / "run")])
+    segment.write_text("something else\n")
+    with pytest.raises(RunError, match="none of their lines is a header"):
+        check.main([str(root / "run")])
+
+
+def test_nothing_is_written_into_the_run(collapsed, root: Path, capsys) -> None:
+    before = sorted(p.relative_to(root) for p in root.rglob("*"))
+    check.main([str(root / "run")])
+    assert sorted(p.relative_to(root) for p in root.rglob("*")) == before
+
+
+def test_60_steps_take_less_than_a_second(trainer, root: Path, capsys) -> None:
+    healthy(trainer, 60)
+    started = time.process_time()
+    assert check.main([str(root / "run")]) == 0
+    assert time.process_time() - started < 1.0

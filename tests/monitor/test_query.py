@@ -1,0 +1,136 @@
+"""The read functions: envelopes keep spikes and count what is not finite, derived metrics have names, ranks combine."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from regimescope.monitor import query
+from regimescope.monitor.ingest import Ingester
+from regimescope.monitor.store import Store
+
+
+@pytest.fixture
+def store(root: Path):
+    made = Store.in_memory(root)
+    yield made
+    made.close()
+
+
+def test_an_envelope_keeps_an_isolated_spike_and_counts_what_is_not_finite(trainer, store: Store) -> None:
+    with trainer.open() as recorder:
+        for step in range(2000):
+            value = (
+                1000.0
+                if step == 1234
+                else -1000.0
+                if step == 77
+                else math.nan
+                if step in (5, 6, 1900)
+                else math.sin(step)
+            )
+            recorder.step(step, {"grad_norm": value})
+    Ingester(store).catch_up()
+    with store.cursor() as con:
+        thin = query.envelope(con, 1, 0, "grad_norm", None, None, 100)
+        assert thin.thinned and 80 <= len(thin.steps) <= 110
+        points = dict(zip(thin.steps, thin.values, strict=True))
+        assert points[1234] == 1000.0 and points[77] == -1000.0
+        assert thin.steps == sorted(thin.steps) and None not in thin.values
+        assert thin.nonfinite_count == 3 and thin.nonfinite == [5, 1900]
+        near = query.envelope(con, 1, 0, "grad_norm", 0, 9, 100)
+        assert not near.thinned and near.steps == list(range(10))
+        assert (
+            [step for step, value in zip(near.steps, near.values, strict=True) if value is None]
+            == near.nonfinite
+            == [5, 6]
+        )
+        assert query.envelope(con, 1, 0, "grad_norm", 5000, None, 100).steps == []
+        assert query.rows_after(con, 1, 0, "grad_norm", 1997).steps == [1998, 1999]
+        assert query.rows_after(con, 1, 0, "grad_norm", -1).nonfinite == [5, 6, 1900]
+
+
+def test_the_envelope_of_a_range_touches_only_that_range(trainer, store: Store) -> None:
+    with trainer.open() as recorder:
+        for step in range(400):
+            recorder.step(step, {"grad_norm": 1000.0 if step == 10 else 1.0})
+    Ingester(store).catch_up()
+    with store.cursor() as con:
+        part = query.envelope(con, 1, 0, "grad_norm", 100, 299, 50)
+    assert part.steps[0] >= 100 and part.steps[-1] <= 299 and max(part.values) == 1.0
+
+
+def test_buckets_and_bounds_are_metrics_by_name(trainer, store: Store) -> None:
+    with trainer.open() as recorder:
+        for update in (0, 1):
+            stats = trainer.stats(1 + update, r4_clipped=100 * update)
+            recorder.buckets(0, update, stats, revision=0, bounds=trainer.bounds)
+        recorder.step(0, {"accuracy": 0.5})
+        recorder.step(1, {"accuracy": 0.25})  # no update: no buckets
+    Ingester(store).catch_up()
+    with store.cursor() as con:
+        names = query.metric_names(con, 1)
+        assert {"accuracy", "R4.clip_low_frac", "zero_adv.tokens", "neg.w_max"} <= set(names)
+        assert query.rows_after(con, 1, 0, "R4.clip_low_frac", -1).values == [200 / 1200]
+        assert query.rows_after(con, 1, 0, "R4.tokens", -1).steps == [0]
+        assert query.rows_after(con, 1, 0, "pos.w_min", -1).values == [0.8]
+        assert query.rows_after(con, 1, 0, "R4.entropy_effect", -1).steps == []  # not measured
+        assert query.is_known_metric(con, 1, "R1.grad_mass") and not query.is_known_metric(con, 1, "R1.nonsense")
+        newest = query.latest(con, 1, ["accuracy", "R4.tokens", "missing"], back=1)
+    assert newest["accuracy"] == query.Latest(step=1, value=0.25, before=0.5)
+    assert newest["R4.tokens"] == query.Latest(step=0, value=1200.0, before=None)
+    assert "missing" not in newest
+
+
+def test_updates_combine_where_a_step_has_no_value_of_its_own(trainer, store: Store) -> None:
+    with trainer.open() as recorder:
+        for update, value in enumerate([1.0, 3.0]):
+            recorder.scalars(
+                0,
+                {"grad_norm": value, "own": value, "kl_step": (value, 1.0 + update), "ratio_max": value},
+                update=update,
+            )
+            recorder.scalars(1, {"grad_norm": value}, update=update)
+        recorder.step(0, {})
+        recorder.step(1, {"grad_norm": 9.0})
+    Ingester(store).catch_up()
+    with store.cursor() as con:
+        assert query.rows_after(con, 1, 0, "own", -1).values == [2.0]  # an unknown name is averaged
+        assert query.rows_after(con, 1, 0, "grad_norm", -1).values == [3.0, 9.0]  # the largest of its updates
+        assert query.rows_after(con, 1, 0, "kl_step", -1).values == [(1.0 + 2 * 3.0) / 3]
+        assert query.rows_after(con, 1, 0, "ratio_max", -1).values == [3.0]
+
+
+def test_a_run_row_carries_what_its_header_says(trainer, store: Store) -> None:
+    with trainer.open(config={"lr": 1e-3}) as recorder:
+        recorder.step(0, {"accuracy": 0.5})
+        recorder.event("checkpoint", {"path": "checkpoints/0"}, step=0)
+        recorder.end("stopped")
+    Ingester(store).catch_up()
+    with store.cursor() as con:
+        run = query.run_by_path(con, "run")
+        assert run is not None and query.run_by_path(con, "other") is None and query.run_by_key(con, 9) is None
+        assert [r.path for r in query.list_runs(con)] == ["run"]
+        assert [e.data["path"] for e in query.checkpoints(con, 1)] == ["checkpoints/0"]
+        assert query.events(con, 1, ["nothing"]) == []
+        assert query.step_count(con, 1) == 1
+    assert (run.status, run.end_reason, run.last_step, run.objective) == ("ended", "stopped", 0, "dispo")
+    assert run.limits is not None and run.limits.neg is not None and run.limits.neg.w_max == (1.0, 101.0)
+    assert run.weight_rule is not None and run.weight_rule.bounds == trainer.bounds
+    assert run.config == {"lr": 1e-3} and "set_bounds" in run.capabilities
+
+
+def test_checkpoints_of_a_repeated_stretch_are_no_checkpoints(trainer, store: Store) -> None:
+    with trainer.open() as recorder:
+        for step in range(6):
+            trainer.step(recorder, step)
+            recorder.event("checkpoint", {"path": f"a{step}"}, step=step)
+    with trainer.open(launch="b", start="resume", first_step=3) as recorder:
+        trainer.step(recorder, 3)
+        recorder.event("checkpoint", {"path": "b3"}, step=3)
+    Ingester(store).catch_up()
+    with store.cursor() as con:
+        assert [e.data["path"] for e in query.checkpoints(con, 1)] == ["a0", "a1", "a2", "b3"]
+        assert query.repeated_stretches(con, 1) == [(3, 5)]

@@ -1,0 +1,175 @@
+"""The monitor of a root: commands and marks go out, answers come back, and nobody is asked who cannot answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from regimescope.monitor import query
+from regimescope.monitor.bounds import Limits
+from regimescope.monitor.control import Ack, ControlFolder
+from regimescope.monitor.errors import ControlError
+from regimescope.monitor.service import Monitor
+from regimescope.monitor.store import Store
+
+NEW = {"pos": [0.8, 5.0], "neg": [0.0, 101.0]}
+
+
+@pytest.fixture
+def running(trainer):
+    """A run of three steps that is still open, with its control folder."""
+    with trainer.open() as recorder:
+        for step in range(3):
+            trainer.step(recorder, step)
+        folder = ControlFolder(trainer.run_dir, launch="launch-a", can=("set_bounds", "pause"), limits=Limits())
+        yield trainer, recorder, folder
+
+
+def commands(monitor: Monitor) -> list[query.CommandRow]:
+    with monitor.store.cursor() as con:
+        return query.commands(con, 1)
+
+
+def test_a_command_goes_out_and_its_ack_comes_back(running, watch) -> None:
+    _, recorder, folder = running
+    monitor = watch(actor="ana")
+    monitor.tick()
+    sent = monitor.submit(1, kind="set_bounds", args=NEW, expect=0, by=None, why="entropy rises")
+    monitor.tick()
+    assert [(c.status, c.by, c.why) for c in commands(monitor)] == [("pending", "ana", "entropy rises")]
+    (read,) = folder.poll()
+    assert (
+        read == sent
+        and read.args == NEW
+        and folder.refusal(read, revision=0, bounds=running[0].bounds, now=time.time()) is None
+    )
+    recorder.ack(Ack(id=read.id, step=3, status="applied", revision=1))
+    monitor.tick()
+    assert [(c.status, c.applied_step, c.revision) for c in commands(monitor)] == [("applied", 3, 1)]
+    assert list(folder.path.iterdir()) == []  # retracted after the last ack
+
+
+def test_a_rejected_command_carries_the_trainers_words(running, watch) -> None:
+    _, recorder, _ = running
+    monitor = watch()
+    monitor.tick()
+    sent = monitor.submit(1, kind="pause", args={}, expect=None, by="bob", why="look")
+    recorder.ack(Ack(id=sent.id, step=None, status="rejected", revision=0, message="not now"))
+    monitor.tick()
+    assert [(c.status, c.message, c.by) for c in commands(monitor)] == [("rejected", "not now", "bob")]
+
+
+def test_what_is_not_even_asked(running, watch, root: Path) -> None:
+    _, recorder, folder = running
+    monitor = watch()
+    monitor.tick()
+    ask = {"expect": 0, "by": "ana", "why": "x"}
+    with pytest.raises(ControlError, match=r"neg\.w_max = 200 is outside the limits"):
+        monitor.submit(1, kind="set_bounds", args={"pos": [0.8, 5.0], "neg": [0.0, 200.0]}, **ask)
+    with pytest.raises(ControlError, match="want"):
+        monitor.submit(1, kind="set_bounds", args={"pos": [0.8]}, **ask)
+    with pytest.raises(ControlError, match="does not take 'rollback'"):
+        monitor.submit(1, kind="rollback", args={}, **ask)
+    with pytest.raises(ControlError, match="no run with key 9"):
+        monitor.submit(9, kind="pause", args={}, **ask)
+    with pytest.raises(ControlError, match="read-only"):
+        watch(read_only=True).submit(1, kind="pause", args={}, **ask)
+    recorder.end("finished")
+    monitor.tick()
+    with pytest.raises(ControlError, match=r"has ended \(finished\)"):
+        monitor.submit(1, kind="pause", args={}, **ask)
+    assert list(folder.path.iterdir()) == []
+
+
+def test_a_silent_run_is_stale_and_takes_no_command(running, watch, root: Path) -> None:
+    for path in (root / "run" / "segments").iterdir():
+        os.utime(path, (time.time() - 120, time.time() - 120))
+    monitor = watch()
+    monitor.tick()
+    live = monitor.liveness(1)
+    assert live.stale and not live.ended and 110 < live.silent_s < 200 and live.last_step == 2
+    with pytest.raises(ControlError, match=r"silent for 1\d\d s"):
+        monitor.submit(1, kind="pause", args={}, expect=None, by="ana", why="x")
+
+
+def test_a_paused_trainer_is_alive_and_named_so(running, watch) -> None:
+    _, recorder, _ = running
+    recorder.state("paused", step=3)
+    monitor = watch()
+    monitor.tick()
+    live = monitor.liveness(1)
+    assert (live.state, live.stale, live.ended) == ("paused", False, False)
+    assert live.state_since is not None and live.median_step_s is not None
+
+
+def test_a_mark_goes_through_the_segment_to_the_alert(collapsed, watch, root: Path) -> None:
+    monitor = watch(actor="ana")
+    monitor.tick()
+    with monitor.store.cursor() as con:
+        alert = query.alerts(con, 1)[0]
+    monitor.mark(1, kind="snooze", alert_id=alert.alert_id, by=None, text="eval running", until_step=60)
+    monitor.tick()
+    with monitor.store.cursor() as con:
+        marked = next(a for a in query.alerts(con, 1) if a.alert_id == alert.alert_id)
+    assert (marked.mark, marked.mark_actor, marked.mark_text, marked.until_step) == (
+        "snooze",
+        "ana",
+        "eval running",
+        60,
+    )
+    (path,) = (root / "run" / "segments").glob("monitor-*.jsonl")
+    line = json.loads(path.read_text().splitlines()[1])
+    assert (line["k"], line["signature"]) == ("mark", alert.signature)
+    again = watch()
+    again.catch_up()  # another process, or a rebuilt index: the mark is where it was
+    with again.store.cursor() as con:
+        assert next(a for a in query.alerts(con, 1) if a.alert_id == alert.alert_id) == marked
+
+
+def test_marks_that_make_no_sense_are_refused(collapsed, watch) -> None:
+    monitor = watch()
+    monitor.tick()
+    with pytest.raises(ControlError, match="no such mark"):
+        monitor.mark(1, kind="like", alert_id=None, by="ana")
+    with pytest.raises(ControlError, match="has no alert"):
+        monitor.mark(1, kind="note", alert_id="5b3f0c1e-8d0b-5f0e-9c5a-000000000001", by="ana")
+    with pytest.raises(ControlError, match="read-only"):
+        watch(read_only=True).mark(1, kind="note", alert_id=None, by="ana")
+
+
+def test_the_thread_keeps_up_and_stops(trainer, root: Path) -> None:
+    monitor = Monitor(root, tick_s=0.02)
+    monitor.start()
+    with trainer.open() as recorder:
+        for step in range(5):
+            trainer.step(recorder, step)
+        deadline = time.monotonic() + 20
+        while monitor.head(1).last < 4 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert monitor.head(1).last == 4
+    monitor.stop()
+    Store.open(root).close()
+
+
+def test_a_broken_instance_is_opened_again_and_goes_on(trainer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regimescope.monitor.service.BACK_OFF_S", 0.05)
+    monitor = Monitor(root, tick_s=0.02)
+    with trainer.open() as recorder:
+        trainer.step(recorder, 0)
+        monitor.tick()
+        monitor.store.close()  # what a full disk does: every further use of the instance fails
+        with pytest.raises(duckdb.Error):
+            monitor.tick()
+        trainer.step(recorder, 1)
+        monitor.start()
+        deadline = time.monotonic() + 20
+        while monitor.head(1).last < 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with monitor.store.cursor() as con:
+            assert con.execute("SELECT step FROM step_done ORDER BY step").fetchall() == [(0,), (1,)]
+    monitor.stop()
