@@ -13,13 +13,14 @@ from regimescope.monitor.ui.context import current
 from regimescope.monitor.ui.header import REVIEW_OPEN, header, run_list, wait_for_run
 from regimescope.monitor.ui.session import choose_run, favicon, page_style, plain_errors, remember_pages, theme
 from regimescope.monitor.ui.views import alerts, control, first_run, overview
+from regimescope.monitor.ui.views.review import forget
 
 
 def main() -> None:
     """One run of the page script."""
     st.set_page_config(page_title="regimescope", page_icon=favicon(), layout="wide")
     st.html(page_style(theme()))
-    st.session_state[REVIEW_OPEN] = False  # a full run has closed any dialog
+    st.session_state[REVIEW_OPEN] = False  # Control opens the dialog again where something is under review
     pages = {
         "overview": st.Page(overview.render, title="Overview", icon=":material/monitoring:", default=True),
         "alerts": st.Page(alerts.render, title="Alerts", icon=":material/notifications:", url_path="alerts"),
@@ -28,6 +29,8 @@ def main() -> None:
         pages["control"] = st.Page(control.render, title="Control", icon=":material/tune:", url_path="control")
     remember_pages(pages)
     page = st.navigation(list(pages.values()), position="top")
+    if page is not pages.get("control"):
+        forget()
     with plain_errors("The list of runs"):
         _draw(page)
 

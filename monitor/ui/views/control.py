@@ -18,7 +18,7 @@ from regimescope.monitor.ui.header import REVIEW_OPEN
 from regimescope.monitor.ui.session import chosen_run, control_allowed, plain_errors
 from regimescope.monitor.ui.texts import REGIME_OF, bound_label, driver_text, eps_label, weight
 from regimescope.monitor.ui.views.history import command_history, command_rows
-from regimescope.monitor.ui.views.review import Request, open_review
+from regimescope.monitor.ui.views.review import Request, ask, open_review
 
 _LAYOUT = (("pos", ("pos.w_max", "pos.w_min")), ("neg", ("neg.w_max", "neg.w_min")))
 "Rows by sign of A, columns by side of r: the four regimes R1 R2 / R3 R4."
@@ -56,6 +56,7 @@ def render() -> None:
             _status(facts.run.path, facts.bounds.revision if facts.bounds else None, bool(obstacle))
         st.subheader("History")
         command_history(facts.commands)
+        open_review(facts.run.path)
 
 
 def _obstacle(facts: RunFacts) -> str:
@@ -144,7 +145,7 @@ def _review_button(facts: RunFacts, new: Bounds, allowed: bool, suggested: Propo
         st.text("A change of bounds is on its way; wait for its answer.")
     disabled = not allowed or bool(problems) or pending or unchanged
     if st.button("Review change", type="primary", icon=":material/rate_review:", disabled=disabled):
-        open_review(
+        ask(
             Request(
                 kind="set_bounds",
                 path=facts.run.path,
@@ -167,7 +168,7 @@ def _run_commands(facts: RunFacts, allowed: bool) -> None:
             disabled = not allowed or idle or kind not in facts.run.capabilities
             if st.button(label, icon=icon, disabled=disabled, key=f"run-{kind}"):
                 revision = facts.bounds.revision if facts.bounds else None
-                open_review(
+                ask(
                     Request(
                         kind=kind,
                         path=facts.run.path,

@@ -21,7 +21,7 @@ from regimescope.monitor.ui.header import REVIEW_OPEN
 from regimescope.monitor.ui.session import actor
 from regimescope.monitor.ui.texts import REGIME_OF, bound_label, driver_text, eps_label, weight
 
-_SENT = "sent_requests"
+_SENT, _REQUEST = "sent_requests", "review_request"
 TYPED = frozenset({"pause", "stop"})
 "Commands that want the run's name typed, beside the tightening of a negative bound."
 _TITLES = {"pause": "Pause", "resume": "Resume", "checkpoint": "Save a checkpoint", "stop": "Stop"}
@@ -84,8 +84,25 @@ def relaxes(change: BoundChange) -> bool:
     return change.new < change.old if change.name.endswith("w_min") else change.new > change.old
 
 
-def open_review(request: Request) -> None:
-    """Open the dialog; it can only be left by Cancel or Apply."""
+def ask(request: Request) -> None:
+    """Remember what is to be reviewed; the page opens the dialog at its end, and again until Cancel or Apply."""
+    st.session_state[_REQUEST] = request
+
+
+def forget() -> None:
+    """Nothing is under review any more: Cancel, Apply, another run or another page."""
+    st.session_state.pop(_REQUEST, None)
+    st.session_state[REVIEW_OPEN] = False
+
+
+def open_review(path: str) -> None:
+    """Open the dialog where something is under review for this run; a request for another run is dropped."""
+    request: Request | None = st.session_state.get(_REQUEST)
+    if request is None:
+        return
+    if request.path != path:
+        forget()
+        return
     st.session_state[REVIEW_OPEN] = True
     title = "Review change of bounds" if request.kind == "set_bounds" else _TITLES[request.kind]
     st.dialog(title, width="medium", dismissible=False, icon=":material/tune:")(_review)(request)
@@ -192,5 +209,5 @@ def _apply(ctx: Context, request: Request, why: str, typed: str | None) -> None:
 
 
 def _close() -> None:
-    st.session_state[REVIEW_OPEN] = False
+    forget()
     st.rerun()
