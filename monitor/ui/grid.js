@@ -215,7 +215,7 @@ function layout(g, panel) {
   for (const [x0, x1] of g.repeated) shapes.push({ type: "rect", x0, x1, y0: 0, y1: 1, yref: "paper", layer: "below", line: { width: 0 }, fillcolor: colours.stale, opacity: 0.13 });
   if (panel.reference !== null) shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: panel.reference, y1: panel.reference, line: { color: colours.muted, width: 1, dash: "dot" } });
   return {
-    xaxis, yaxis, shapes, uirevision: g.data.run, hovermode: "x unified", dragmode: "zoom", height: g.data.height, margin: { l: 40, r: 10, t: 6, b: 24 },
+    xaxis, yaxis, shapes, uirevision: g.data.run, hovermode: "x unified", dragmode: "zoom", height: g.data.height, margin: { l: 40, r: 10, t: 12, b: 24 },
     yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
     showlegend: panel.lines.length > 1, legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", font: { size: 11 }, itemwidth: 30 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: style.getPropertyValue("--st-font"), color: colours.ink, size: 12 },

