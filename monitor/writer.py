@@ -23,6 +23,7 @@ FLUSH_S = 5.0
 "Longest wait of `close` for the queue."
 _IDLE_S = 1.0
 _BATCH = 1000
+_CHUNK_BYTES = 1 << 20
 _STOP: dict[str, object] = {}
 _Loss = tuple[int, str]  # how many records, and why
 _Item = tuple[_Loss | None, dict[str, object]]  # what was dropped before the record, and the record
@@ -149,21 +150,25 @@ class Writer:
     # -- the writer: the thread, or in sync mode whoever holds the lock --
 
     def _write(self, batch: list[_Item]) -> None:
-        """Number the records and append them in one go."""
+        """Number the records and append them, in one go unless they are large."""
         if not batch:
             return
         self._announce(None)
         lines: list[tuple[int, bytes]] = []
+        size = 0
         for loss, record in batch:
-            if loss is not None:
+            if loss is not None or size > _CHUNK_BYTES:
                 self._append(lines)
                 self._announce(loss)
-                lines = []
+                lines, size = [], 0
             self._q += 1
             try:
-                lines.append((self._q, encode({"v": WIRE_VERSION, "k": record["k"], "q": self._q, **record})))
+                line = encode({"v": WIRE_VERSION, "k": record["k"], "q": self._q, **record})
             except Exception as error:  # __float__ of a foreign number may raise anything; the thread must live
                 self._count_unkept(1, str(error))
+            else:
+                lines.append((self._q, line))
+                size += len(line)
         self._append(lines)
 
     def _append(self, lines: list[tuple[int, bytes]]) -> None:

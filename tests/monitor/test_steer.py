@@ -58,11 +58,11 @@ ALL = "set_bounds,pause,resume,stop,checkpoint"
 
 @contextmanager
 def training(
-    run_dir: Path, *, says: str = ALL, does: str = ALL, ranks: int = 1
+    run_dir: Path, *, says: str = ALL, does: str = ALL, ranks: int = 1, started: int | None = None
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """A loop of another make, one process per rank, running until the block ends."""
     command = [sys.executable, "-W", "error", "-c", TRAINER, str(run_dir)]
-    processes = [subprocess.Popen([*command, str(rank), str(ranks), says, does]) for rank in range(ranks)]
+    processes = [subprocess.Popen([*command, str(rank), str(ranks), says, does]) for rank in range(started or ranks)]
     try:
         wait_for(lambda: len(list(run_dir.glob("segments/r*"))) == ranks and (run_dir / "control").is_dir())
         yield processes
@@ -214,6 +214,13 @@ def test_all_ranks_must_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str
         acks = [ack for path in tmp_path.glob("segments/r*") for ack in lines(path, "ack")]
         assert len({ack["id"] for ack in acks}) == 1
         assert len(acks) == 2
+
+
+def test_one_rank_of_two_is_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with observed(tmp_path, rank=1, ranks=2), training(tmp_path, ranks=2, started=1):
+        assert main(["pause", str(tmp_path), "--wait", "0.5"]) == 0
+        assert capsys.readouterr().out.startswith("no answer yet")
+        assert any(lines(path, "ack") for path in tmp_path.glob("segments/r00000*"))
 
 
 def test_no_answer_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
