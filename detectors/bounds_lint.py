@@ -12,7 +12,7 @@ from regimescope.detectors.declared import Declared
 from regimescope.detectors.lifecycle import QUIET, Reading
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rule
-from regimescope.detectors.types import Severity
+from regimescope.detectors.types import Direction, Remedy, Severity
 
 WEIGHTED = ("dispo", "cispo")
 "Objectives that cap the weight on both sides; elsewhere a bound of A<0 is PPO's ordinary clip."
@@ -48,6 +48,11 @@ class _Lint(Detector):
 
     def _level(self, value: float, kind: str | None) -> Severity | None:
         raise NotImplementedError
+
+    def remedy(self) -> Remedy:
+        target = self.rule.levels["info"].value
+        direction: Direction = "lower" if self.rule.metric == "neg.w_min" else "raise"
+        return Remedy(bound=self.rule.metric, direction=direction, target=target, text=self.rule.remedy)
 
 
 class UpperBound(_Lint):

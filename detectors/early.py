@@ -24,6 +24,7 @@ class _Early(Detector):
     """Counts points that can speak, and ends after `until` of them or at a change of data."""
 
     __slots__ = ("_condition", "_over", "_points", "_streaks", "_until")
+    has_grace = True
 
     def __init__(self, rule: Rule) -> None:
         super().__init__(rule)

@@ -9,6 +9,7 @@ from regimescope.detectors.declared import Declared
 from regimescope.detectors.driver import Move
 from regimescope.detectors.lifecycle import Reading
 from regimescope.detectors.rules import Rule
+from regimescope.detectors.types import Remedy
 
 
 class Point:
@@ -60,6 +61,8 @@ class Detector:
 
     follows_data = False
     "A change of data (curriculum, length limit, sampling) restarts its reference."
+    has_grace = False
+    "After a resume or a change of bounds its infos and warnings wait; guards and the lint do not."
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -69,6 +72,10 @@ class Detector:
 
     def moves(self, direction: str | None) -> Sequence[Move] | None:
         """Bounds that can help against what it finds; None: the failure has no driver among the regimes."""
+        return None
+
+    def remedy(self) -> Remedy | None:
+        """A remedy that needs no evidence from the regimes; None: it is looked for there."""
         return None
 
     def reseat(self) -> None:

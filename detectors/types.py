@@ -31,7 +31,7 @@ class Event:
     step: int
     "The first step it applies to."
     data: Mapping[str, object] = field(default_factory=dict)
-    "start, bounds_changed: objective, ratio_source, the bounds (pos.w_min ...), pos.base, neg.base, revision; optional."
+    "start, bounds_changed: objective, ratio_source, bounds (pos.w_min ...), pos.base, neg.base, revision; optional."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

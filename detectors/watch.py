@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from regimescope.detectors.declared import Declared
 from regimescope.detectors.driver import BucketHistory, Driver, drive
+from regimescope.detectors.incidents import LINT
 from regimescope.detectors.lifecycle import QUIET, Lifecycle, Reading
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rules
@@ -58,6 +59,10 @@ class Watch:
 
     def _attribute(self, step: int) -> None:
         row = self._reading.row or self.rule
+        remedy = self.detector.remedy()
+        if remedy is not None:
+            self._driver = Driver(remedy=remedy)
+            return
         direction = self._reading.direction
         moves = self.detector.moves(direction)
         if moves is None:
@@ -77,6 +82,8 @@ class Watch:
 
     def bounds_changed(self, step: int) -> None:
         """Marks an open episode: the old proposal no longer stands, and a verdict on the change is due."""
+        if self.rule.signature == LINT:  # it judges the bounds themselves, at once
+            return
         self._changed_at, self._size_before, self._points_after, self._verdict = step, self._reading.size, 0, None
         text = self._rules.texts["after_change"].format(step=step, points=int(self._rules.core["verdict"]))
         self._driver = Driver(regime=self._driver.regime, evidence=self._driver.evidence, remedy=Remedy(text=text))
@@ -98,8 +105,10 @@ class Watch:
         return True
 
     def reseat(self, grace: int) -> None:
+        """`grace`: points in which infos and warnings wait, where the rule has a grace."""
         self.detector.reseat()
-        self.life.grace = grace
+        if self.detector.has_grace:
+            self.life.grace = grace
 
     def finding(self) -> Finding:
         """The current picture. Of a rule that is neither firing nor pending it is the episode that has just ended."""

@@ -47,6 +47,7 @@ class ExplorationDecay(Detector):
         "_top_step",
     )
     follows_data = True
+    has_grace = True
 
     def __init__(self, rule: Rule, core: Mapping[str, float], history: BucketHistory) -> None:
         super().__init__(rule)

@@ -26,6 +26,7 @@ class LengthCollapse(Detector):
 
     __slots__ = ("_benign", "_core", "_distress", "_floor", "_floor_rule", "_shift", "_streaks")
     follows_data = True
+    has_grace = True
 
     def __init__(
         self, rule: Rule, floor_rule: Rule, core: Mapping[str, float], distress: Distress, benign: Benign

@@ -50,6 +50,7 @@ class RepetitionCollapse(Detector):
     """One alert for both metrics and the level; rows that are switched off are left out."""
 
     __slots__ = ("_core", "_level", "_level_rule", "_rises")
+    has_grace = True
 
     def __init__(self, rows: Sequence[Rule], level_rule: Rule, core: Mapping[str, float]) -> None:
         """`rows`: the rule of rep4_mean, whose name the alert carries, and that of repetition_frac."""

@@ -1,0 +1,40 @@
+"""The generators and replay functions of benchmarks/detectors, which tests and benchmarks share."""
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from regimescope.detectors import Rules, load_rules
+
+ROOT = str(Path(__file__).parents[2])
+
+
+def _benchmark(name: str) -> ModuleType:
+    sys.path.append(ROOT)  # benchmarks are no part of the package
+    try:
+        return importlib.import_module(f"benchmarks.detectors.{name}")
+    finally:
+        sys.path.remove(ROOT)
+
+
+@pytest.fixture(scope="session")
+def traces() -> ModuleType:
+    return _benchmark("traces")
+
+
+@pytest.fixture(scope="session")
+def given_runs() -> ModuleType:
+    return _benchmark("given_runs")
+
+
+@pytest.fixture(scope="session")
+def golden() -> ModuleType:
+    return _benchmark("golden")
+
+
+@pytest.fixture(scope="session")
+def rules() -> Rules:
+    return load_rules()

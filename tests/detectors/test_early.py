@@ -1,0 +1,84 @@
+"""The fast path: a failure from step 0, with and without a second sign."""
+
+import pytest
+
+from regimescope.detectors import Event, Suite
+
+R4_OFF = {"objective": "dispo", "ratio_source": "behaviour", "neg.w_min": 1.0, "neg.w_max": 101.0}
+DISPO = {**R4_OFF, "neg.w_min": 0.0}
+
+
+def run(rows, declared=DISPO):
+    suite = Suite()
+    for step, row in enumerate(rows):
+        suite.update(step, row, [Event(kind="start", step=0, data=declared)] if step == 0 else ())
+    return {f.rule: f for f in suite.findings()}
+
+
+def accuracies(*values, n=256.0):
+    return [{"accuracy": value, "accuracy.n": n} for value in values]
+
+
+def test_early_accuracy_alone_is_an_info():
+    found = run(accuracies(0.6, 0.5, 0.3, 0.2))["early_accuracy"]
+    assert (found.severity, found.step_onset, found.step_detected) == ("info", 2, 3)
+    assert found.evidence["accuracy_first_best"] == 0.6
+
+
+def test_a_single_low_point_and_small_batches_are_silent():
+    assert "early_accuracy" not in run(accuracies(0.6, 0.2, 0.6, 0.2, 0.6))
+    assert "early_accuracy" not in run(accuracies(0.6, 0.3, 0.3, 0.3, n=16.0))
+    assert "early_accuracy" not in run([{"accuracy": x} for x in (0.6, 0.2, 0.2)])
+
+
+def test_with_the_lint_it_is_a_warning_with_the_bound_that_binds():
+    buckets = {"R4.clip_low_frac": 1.0, "R4.token_frac": 0.2, "R4.ratio_mean": 0.95}
+    found = run([row | buckets for row in accuracies(0.6, 0.2, 0.1, 0.1)], R4_OFF)["early_accuracy"]
+    assert (found.severity, found.driver, found.remedy.bound, found.remedy.direction) == (
+        "warning",
+        "R4",
+        "neg.w_min",
+        "lower",
+    )
+    assert found.remedy.target == 0
+
+
+def test_two_early_rules_are_a_warning():
+    wrong = (0, 0.5, 0.6, 0.7, 0.7)
+    rows = [row | {"all_wrong_frac": w} for row, w in zip(accuracies(0.6, 0.2, 0.1, 0.1, 0.1), wrong, strict=True)]
+    found = run(rows)
+    assert found["early_accuracy"].severity == "warning" and found["early_all_wrong"].severity == "warning"
+
+
+def test_all_wrong_compares_with_its_first_value():
+    assert "early_all_wrong" not in run([{"all_wrong_frac": 0.6}] * 5)
+    assert run([{"all_wrong_frac": x} for x in (0.2, 0.5, 0.5)])["early_all_wrong"].step_detected == 2
+
+
+@pytest.mark.parametrize(("source", "found"), [("behaviour", True), ("proximal", False), ("infer", False)])
+def test_early_r4_only_where_the_ratio_means_something(source, found):
+    rows = [{"R4.ratio_mean": 0.85, "R4.clip_low_frac": 1.0}]
+    assert ("early_r4" in run(rows, {**R4_OFF, "ratio_source": source})) is found
+
+
+def test_early_r4_is_over_after_ten_points():
+    calm, falling = {"R4.ratio_mean": 0.99, "R4.clip_low_frac": 1.0}, {"R4.ratio_mean": 0.8, "R4.clip_low_frac": 1.0}
+    assert "early_r4" not in run([calm] * 10 + [falling])
+    assert "early_r4" in run([calm] * 9 + [falling])
+
+
+def test_the_fast_path_ends_after_forty_points():
+    assert "early_accuracy" not in run(accuracies(*[0.6] * 40, 0.1, 0.1, 0.1))
+
+
+def test_points_before_the_first_update_do_not_count():
+    """A filling buffer: its first accuracies are no reference, and no alarm either."""
+    idle = [row | {"updates": 0.0} for row in accuracies(0.9, 0.9, 0.9)]
+    assert "early_accuracy" not in run(idle + [row | {"updates": 16.0} for row in accuracies(0.5, 0.5, 0.5)])
+
+
+def test_a_change_of_data_ends_it():
+    suite = Suite()
+    for step, row in enumerate(accuracies(0.6, 0.6, 0.2, 0.2, 0.2)):
+        suite.update(step, row, [Event(kind="curriculum", step=2)] if step == 2 else ())
+    assert suite.findings() == []

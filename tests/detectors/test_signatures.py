@@ -1,0 +1,104 @@
+"""What each signature asks for beside its own shift."""
+
+import math
+import random
+
+import pytest
+
+from regimescope.detectors import Event, Suite
+
+RNG_SEED = 7
+
+
+def rows(steps, **paths):
+    """One mapping per step; a path is a function of the step, 2 % of noise on top."""
+    rng = random.Random(RNG_SEED)
+    return [{name: path(step) * (1 + 0.02 * rng.gauss(0, 1)) for name, path in paths.items()} for step in range(steps)]
+
+
+def step_at(when, before, after, over=1):
+    return lambda step: before + (after - before) * min(1.0, max(0.0, (step - when) / over))
+
+
+def run(data, declared=None):
+    suite = Suite()
+    start = [] if declared is None else [Event(kind="start", step=0, data=declared)]
+    for step, row in enumerate(data):
+        suite.update(step, row, start if step == 0 else ())
+    return {f.signature: f for f in suite.findings()}
+
+
+def test_shorter_alone_is_no_collapse():
+    """A slow halving without distress: an info."""
+    found = run(rows(200, response_length_mean=step_at(60, 400, 180, 60), grad_norm=lambda s: 0.3))
+    assert found["length_collapse"].severity == "info"
+
+
+def test_shorter_in_distress_is_critical():
+    found = run(rows(120, response_length_mean=step_at(60, 400, 100, 8), grad_norm=step_at(58, 0.3, 3, 4)))
+    assert found["length_collapse"].severity == "critical"
+    assert 58 <= found["length_collapse"].step_onset <= 62 < found["length_collapse"].step_detected <= 70
+
+
+def test_rising_reward_makes_it_benign_and_distress_with_entropy_overrules_that():
+    falling = {"response_length_mean": step_at(60, 400, 120, 8), "reward_mean": step_at(60, 0.2, 0.8, 8)}
+    assert run(rows(120, **falling))["length_collapse"].severity == "info"
+    distress = {"grad_norm": step_at(58, 0.3, 5, 4), "entropy_mean": step_at(60, 0.9, 0.05, 4)}
+    assert run(rows(120, **falling, **distress))["length_collapse"].severity == "critical"
+
+
+def test_repetition_needs_a_level_as_well():
+    low = run(rows(120, rep4_mean=step_at(60, 0.01, 0.1, 5)))
+    assert "repetition_collapse" not in low
+    warned = run(rows(75, rep4_mean=step_at(60, 0.06, 0.2, 5)))
+    assert warned["repetition_collapse"].severity == "warning"
+    assert run(rows(120, rep4_mean=step_at(60, 0.06, 0.45, 5)))["repetition_collapse"].severity == "critical"
+
+
+def test_a_few_looping_responses_are_seen_before_the_mean_moves():
+    data = rows(100, repetition_frac=step_at(60, 0.01, 0.3, 5), rep4_mean=lambda s: 0.06)
+    found = run(data)["repetition_collapse"]
+    assert found.severity == "critical" and found.text == "More and more responses loop."
+
+
+def test_decay_up_proposes_the_upper_bound_of_r1_by_entropy_effect():
+    data = rows(
+        260, accuracy=step_at(100, 0.7, 0.35, 120), entropy_mean=step_at(100, 0.3, 0.6, 120),
+        **{"R1.entropy_effect": lambda s: 2.0, "R2.entropy_effect": lambda s: -1.0, "R1.token_frac": lambda s: 0.3},
+        **{"R2.token_frac": lambda s: 0.3},
+    )  # fmt: skip
+    found = run(data, {"pos.w_max": 11.0, "pos.w_min": 0.8})["exploration_decay"]
+    assert (found.severity, found.direction, found.driver) == ("critical", "up", "R1")
+    assert (found.remedy.bound, found.remedy.direction, found.remedy.target) == ("pos.w_max", "lower", 1.28)
+
+
+def test_decay_down_raises_the_upper_bound_where_it_binds():
+    data = rows(
+        260, accuracy=step_at(100, 0.7, 0.35, 120), entropy_mean=step_at(100, 0.3, 0.1, 120),
+        **{"R1.clip_high_frac": lambda s: 0.3, "R1.token_frac": lambda s: 0.3},
+    )  # fmt: skip
+    found = run(data, {"pos.w_max": 1.2})["exploration_decay"]
+    assert (found.direction, found.driver, found.remedy.bound, found.remedy.target) == ("down", "R1", "pos.w_max", 11)
+
+
+def test_decay_without_entropy_is_unclear_and_proposes_nothing():
+    found = run(rows(260, accuracy=step_at(100, 0.7, 0.35, 120)))["exploration_decay"]
+    assert found.direction == "unclear" and found.remedy.bound is None
+    assert found.remedy.text == "no regime evidence: log buckets"
+
+
+@pytest.mark.parametrize("kind", ["length", "repetition"])
+def test_a_collapse_takes_in_the_decay_and_the_early_rules(traces, kind):
+    suite = Suite()
+    for step, row in enumerate(traces.incident(kind, 20, 70, 0)):
+        suite.update(step, row)
+    found = {f.rule: f for f in suite.findings()}
+    name = f"{kind}_collapse"
+    assert found[name].severity == "critical" and found[name].inhibited_by is None
+    others = [f for f in found.values() if f.rule != name and f.signature != "truncation_saturated"]
+    assert others and all(f.inhibited_by == name and f.incident == found[name].incident for f in others)
+
+
+def test_constant_and_log_free_input_is_silent():
+    assert run(rows(300, response_length_mean=lambda s: 400, rep4_mean=lambda s: 0.05, accuracy=lambda s: 0.5)) == {}
+    assert math.isclose(Suite().rules.core["h"], 8)
