@@ -34,6 +34,8 @@ class Endpoint:
     "Unix seconds."
     token: str
     "Read token: the header x-regimescope-token of every JSON route."
+    machine: str = ""
+    "Host name of the server's machine, for roots on shared storage."
 
     @property
     def address(self) -> str:
@@ -73,6 +75,7 @@ def read_endpoint(root: str | os.PathLike[str]) -> Endpoint | None:
             pid=int(values["pid"]),
             started=float(values["started"]),
             token=str(values["token"]),
+            machine=str(values.get("machine", "")),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -25,6 +25,7 @@ import traceback
 import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -39,6 +40,7 @@ from regimescope.monitor.endpoint import (
     Endpoint,
     endpoint_path,
     is_alive,
+    is_fresh,
     read_endpoint,
     remove_endpoint,
     touch_endpoint,
@@ -116,7 +118,14 @@ async def run_monitor(app: st.App, *, settings: Settings, store: Store) -> Async
         print(f"regimescope: listening on {host} without REGIMESCOPE_CONTROL_TOKEN, so read-only", flush=True)
     actor = settings.actor or _user()
     monitor = Monitor(store.root, read_only=read_only, actor=actor, store=store)
-    endpoint = Endpoint(host=host, port=port, pid=os.getpid(), started=time.time(), token=secrets.token_urlsafe(32))
+    endpoint = Endpoint(
+        host=host,
+        port=port,
+        pid=os.getpid(),
+        started=time.time(),
+        token=secrets.token_urlsafe(32),
+        machine=socket.gethostname(),
+    )
     context = Context(
         monitor=monitor,
         read_token=endpoint.token,
@@ -165,6 +174,10 @@ def _elect(root: Path) -> Store:
     known = read_endpoint(root)
     if known is not None and is_alive(known):
         raise StoreOwned(f"{root} is already served at {_browser_address(known)} (pid {known.pid})", known.address)
+    if known is not None and known.machine != socket.gethostname() and is_fresh(root):  # the lock does not reach there
+        raise StoreOwned(
+            f"{root} is served on {known.machine}, at {known.address} there (pid {known.pid})", known.address
+        )
     try:
         return Store.open(root)
     except StoreOwned as owned:
@@ -204,7 +217,7 @@ def _bound_host() -> str:
 def _browser_address(endpoint: Endpoint) -> str:
     """The address with a name that a browser on this machine can open."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(endpoint.host, endpoint.host)
-    return Endpoint(host=host, port=endpoint.port, pid=endpoint.pid, started=endpoint.started, token="").address
+    return replace(endpoint, host=host).address
 
 
 def _user() -> str:

@@ -110,6 +110,7 @@ def _theme(theme: Theme) -> dict[str, Option]:
     values: dict[str, Option] = {
         "primaryColor": palette["info"],
         "backgroundColor": palette["page"],
+        "secondaryBackgroundColor": palette["panel"],
         "textColor": palette["ink"],
         "borderColor": palette["rule"],
         "chartCategoricalColors": [palette[name] for name in BUCKETS],

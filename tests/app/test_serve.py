@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from regimescope import cli
-from regimescope.monitor.endpoint import endpoint_path
+from regimescope.monitor.endpoint import Endpoint, endpoint_path, write_endpoint
 from regimescope.monitor.serve import main
 
 
@@ -54,6 +54,17 @@ def test_a_killed_server_can_be_started_again_at_once(serve, tmp_path):
     killed.process.wait(10)
     again = serve(tmp_path / "runs")
     assert again.request("/_stcore/health")[0] == 200
+
+
+def test_a_server_on_another_machine_is_respected_while_it_lives(launch, serve, tmp_path):
+    """On shared storage the lock of the index is not seen: a young endpoint file is."""
+    root = tmp_path / "runs"
+    elsewhere = Endpoint(host="127.0.0.1", port=1, pid=1, started=0.0, token="t", machine="node7")
+    path = write_endpoint(root, elsewhere)
+    out, _ = launch(["app.py"], root).communicate(timeout=30)
+    assert out.count("\n") == 1 and "node7" in out
+    os.utime(path, (0, 0))
+    assert serve(root).request("/_stcore/health")[0] == 200
 
 
 def test_streamlit_run_finds_the_app(serve, tmp_path):
