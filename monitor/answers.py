@@ -30,7 +30,9 @@ class Outcome:
     step: int | None
     "First step under it."
     revision: int | None
+    "In force after it."
     message: str
+    "Reason of a refusal, or a note."
 
 
 class Answers:

@@ -139,7 +139,9 @@ class ControlState:
     """
 
     revision: int
+    "Number of the bounds."
     bounds: Bounds
+    "In force."
     step: int
     "First step under these bounds."
 

@@ -34,28 +34,41 @@ class Header:
     """What a Recorder was told about its launch. Raises RecorderError for what makes no sense."""
 
     run_dir: Path
+    "Folder of the run."
     name: str | None
+    "Name shown to people."
     objective: str | None
+    "dispo, cispo, grpo, ..."
     framework: str | None
+    "Trainer and version."
     ratio_source: RatioSource
     "What the importance ratio divides by."
     eq_tol: float
     "|log r| up to this counts as r = 1."
     rule: WeightRule | None
+    "With the bounds at the start; None = not declared."
     limits: Limits | None
     "Only of a run that accepts set_bounds."
     revision: int
+    "Number of the bounds at the start."
     launch: str | None
     "None = a new id."
     start: Start
+    "What made this launch."
     first_step: int
+    "Older launches are superseded from it on."
     rank: int
+    "From 0 on."
     ranks: int
+    "Ranks that write segments."
     effect: tuple[int, int] | None
     "(every, seed): the entropy effect runs on a random 1/every of the tokens."
     can: tuple[str, ...]
+    "Kinds of commands it accepts, and other capabilities."
     config: Mapping[str, object] | None
+    "The job's configuration, shown to people."
     edges: Mapping[str, Sequence[float]] | None
+    "Named bin edges besides the published ones."
 
     def __post_init__(self) -> None:
         for name, value, allowed in (("ratio_source", self.ratio_source, RatioSource), ("start", self.start, Start)):

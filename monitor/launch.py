@@ -30,6 +30,7 @@ class SegmentName:
     rank: int
     "Rank of a trainer's process; -1 = the monitor's own segment."
     pid: int
+    "Process id of the writer."
     part: int
     "0, 1, ...: a new part begins at 64 MiB."
 
@@ -62,6 +63,7 @@ class Launch:
     run: str
     "Run id of the header."
     launch: str
+    "Id of the launch."
     ranks: int
     "Ranks that write segments."
     can: tuple[str, ...]
@@ -73,6 +75,7 @@ class Launch:
     limits: Limits | None
     "None = only observed."
     start_ns: int
+    "Start of its lowest rank, nanoseconds since 1970."
     segment: Path
     "First part of its lowest rank."
 

@@ -19,11 +19,13 @@ class Metric:
     """One row of the table."""
 
     name: str
+    "As it is logged."
     agg: Agg
     "How ranks combine; a mean is weighted by the items behind it."
     unit: str
     "Empty = unknown; 1 = a plain number."
     description: str
+    "One or two sentences."
 
 
 def _load() -> dict[str, Metric]:

@@ -37,13 +37,19 @@ class Ask:
     """One request, ready to be sent."""
 
     run_dir: Path
+    "Folder of the run."
     launch: Launch
+    "Its newest launch, the one that is asked."
     kind: str
+    "One of the kinds of control.py."
     args: dict[str, object]
     "set_bounds: all four absolute weights."
     expect: int | None
+    "Revision that was seen; None = any."
     why: str
+    "Reason."
     by: str
+    "Who asks."
     until: float
     "Unix seconds; later the command is void."
 
