@@ -243,11 +243,11 @@ def _figure(ink: Mapping[str, str]) -> go.Figure:
         yaxis2={"overlaying": "y", "range": [-0.02, 1], "visible": False, "fixedrange": True},
     )
     grid = {"gridcolor": ink["rule"], "zeroline": False, "linecolor": ink["rule"], "automargin": True}
-    figure.update_xaxes(**grid, tickformat="d", rangemode="tozero")
+    figure.update_xaxes(**grid, tickformat="d", minallowed=-20, nticks=12)
     figure.update_layout(yaxis=grid)
     return figure
 
 
 def _padded(low: int, high: int) -> list[float]:
-    pad = max(1.0, 0.02 * (high - low))
+    pad = max(0.5, 0.02 * (high - low))
     return [low - pad, high + pad]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Literal
 
 import streamlit as st
 
@@ -63,7 +64,8 @@ def _head(alert: AlertRow, facts: RunFacts) -> None:
         badge(alert.severity, _TONES[SEVERITY_TONE.get(alert.severity, "info")])
         badge(alert.state, "stale" if alert.state == "resolved" else _TONES[SEVERITY_TONE.get(alert.severity, "info")])
         if alert.driver:
-            st.badge(f"driven by {alert.driver}", icon=":material/bolt:", color="violet")
+            color: Literal["blue", "orange"] = "blue" if alert.driver in ("R1", "R2") else "orange"
+            st.badge(f"driven by {alert.driver}", icon=":material/bolt:", color=color)
         if alert.inhibited_by:
             st.badge("explained by another alert", icon=":material/visibility_off:", color="gray")
         if alert.superseded:
@@ -164,15 +166,17 @@ def ratios(alert: AlertRow, series: Series) -> list[tuple[str, str, str]]:
     """Evidence as ratios, each with label, value and explanation: what fired is at least 1."""
     found = []
     if alert.score is not None and math.isfinite(alert.score):
-        found.append(("Score / threshold", f"{number(alert.score)}x", "Evidence over what the rule asks for; 1 fires."))
+        found.append(
+            ("Score / threshold", f"{number(alert.score, 2)}x", "Evidence over what the rule asks for; 1 fires.")
+        )
     effect, needed = _float(alert.evidence.get("effect")), _effect_needed(alert)
     if effect is not None and needed:
         text = f"Size of the change over the size that {alert.severity} asks for."
-        found.append(("Effect / required", f"{number(effect / needed)}x", text))
+        found.append(("Effect / required", f"{number(effect / needed, 2)}x", text))
     before, now = baseline(series, alert.step_onset), _newest(series)
     if before is not None and before.median and now is not None:
         text = f"{number(now)} now, {number(before.median)} in the {before.points} points before the onset."
-        found.append(("Now / before", f"{number(now / before.median)}x", text))
+        found.append(("Now / before", f"{number(now / before.median, 2)}x", text))
     return found
 
 

@@ -143,6 +143,8 @@ def _review_button(facts: RunFacts, new: Bounds, allowed: bool, suggested: Propo
         st.text(problem)
     if pending:
         st.text("A change of bounds is on its way; wait for its answer.")
+    elif unchanged:
+        st.caption("Change a bound above to review it. Nothing is sent before you confirm.")
     disabled = not allowed or bool(problems) or pending or unchanged
     if st.button("Review change", type="primary", icon=":material/rate_review:", disabled=disabled):
         ask(

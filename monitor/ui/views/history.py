@@ -11,7 +11,7 @@ import streamlit as st
 from regimescope.monitor.query import CommandRow
 from regimescope.monitor.ui.facts import RunFacts
 from regimescope.monitor.ui.palette import Tone, badge_color
-from regimescope.monitor.ui.texts import span, weight
+from regimescope.monitor.ui.texts import ago, span, weight
 
 _SHOWN = 4
 _STATUS: dict[str, tuple[str, Tone, str]] = {
@@ -61,7 +61,7 @@ def what(command: CommandRow) -> str:
 
 def answer(command: CommandRow, now: float) -> str:
     """What the trainer said, or how long it has left; now in unix seconds."""
-    asked = f"asked {span(now - command.issued_at)} ago"
+    asked = f"asked {ago(now - command.issued_at)} ago"
     if command.status == "applied":
         step = f" at step {command.applied_step}" if command.applied_step is not None else ""
         revision = (
@@ -87,13 +87,13 @@ def command_history(commands: Sequence[CommandRow]) -> None:
     rows = [
         {
             "when": datetime.fromtimestamp(command.issued_at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S"),
-            "by": command.by,
+            "by": command.by or "",
             "what": what(command),
             "status": command.status,
             "step": command.applied_step,
             "revision": command.revision,
-            "why": command.why,
-            "answer": command.message,
+            "why": command.why or "",
+            "answer": command.message or "",
         }
         for command in commands
     ]

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from regimescope.monitor import query
-from regimescope.monitor.query import Latest, SliceRow
+from regimescope.monitor.query import Latest, Series, SliceRow
+from regimescope.monitor.token_stats import BUCKETS
 from regimescope.monitor.ui import answers
 from regimescope.monitor.ui.answers import Answer
 from regimescope.monitor.ui.context import Context, current
@@ -24,6 +25,8 @@ from regimescope.monitor.ui.views.panels import PANELS, TILES, Tile, available, 
 BACK = 50
 "Steps back that the tiles compare with."
 _SKELETON_PX = 480
+_SLACK = 10
+"More steps than that are read, for a metric that is not logged at each."
 
 
 def render() -> None:
@@ -81,20 +84,32 @@ def _choose_slice(envs: Sequence[SliceRow]) -> int:
 
 
 class _Numbers:
-    """What the fragment reads of a run's metrics at one step; cached, so a redraw without news costs nothing."""
+    """What the fragment reads of a run's metrics at one step; cached, so a redraw without news costs nothing.
 
-    def __init__(self, ctx: Context, run_key: int) -> None:
+    Bucket columns are derived by a view over all updates, so only the last steps of them are read.
+    """
+
+    def __init__(self, ctx: Context, run_key: int, last: int) -> None:
         wanted = {*answers.METRICS, *(tile.name for tile in TILES)}
+        since = last - BACK - _SLACK
         with ctx.monitor.store.cursor() as con:
             self.names = frozenset(query.metric_names(con, run_key))
-            self.latest = query.latest(con, run_key, sorted(wanted & self.names), back=BACK)
+            found = sorted(wanted & self.names)
+            scalars = [name for name in found if name.partition(".")[0] not in BUCKETS]
+            self.latest = query.latest(con, run_key, scalars, back=BACK)
+            for name in found:
+                if (
+                    name not in scalars
+                    and (latest := _newest(query.rows_after(con, run_key, 0, name, since))) is not None
+                ):
+                    self.latest[name] = latest
             self.evaluations = len(query.rows_after(con, run_key, 0, "eval.accuracy", -1).steps)
             envs = [row for row in query.slices(con, run_key) if row.kind == "env"]
-            self.envs = answers.worst_first([(row, _slice_accuracy(con, run_key, row.slice_id)) for row in envs])
+            accuracies = [query.rows_after(con, run_key, row.slice_id, "accuracy", since) for row in envs]
+            self.envs = answers.worst_first(list(zip(envs, map(_newest, accuracies), strict=True)))
 
 
-def _slice_accuracy(con: query.Connection, run_key: int, slice_id: int) -> Latest | None:
-    series = query.rows_after(con, run_key, slice_id, "accuracy", -1)
+def _newest(series: Series) -> Latest | None:
     points = [(step, value) for step, value in zip(series.steps, series.values, strict=True) if value is not None]
     if not points:
         return None
@@ -105,7 +120,7 @@ def _slice_accuracy(con: query.Connection, run_key: int, slice_id: int) -> Lates
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _numbers(_ctx: Context, run_key: int, epoch: str, last: int) -> _Numbers:
-    return _Numbers(_ctx, run_key)
+    return _Numbers(_ctx, run_key, last)
 
 
 def _answers(facts: RunFacts, numbers: _Numbers) -> None:

@@ -29,13 +29,14 @@ class Tile:
         """The value as text."""
         return percent(value) if self.form == "percent" else number(value)
 
-    def change(self, value: float, before: float) -> str:
-        """The change as text: in points for shares, else in the metric's own unit."""
+    def change(self, value: float, before: float) -> str | None:
+        """The change as text: points for shares, else the metric's own unit; None = none."""
         delta = value - before
-        if delta == 0:
-            return "0"
+        points = round(100 * abs(delta), 1)
+        if delta == 0 or (self.form == "percent" and points == 0):
+            return None
         sign = "+" if delta >= 0 else "-"
-        return f"{sign}{number(100 * abs(delta))} pt" if self.form == "percent" else f"{sign}{number(abs(delta))}"
+        return f"{sign}{points:g} pt" if self.form == "percent" else f"{sign}{number(abs(delta))}"
 
 
 TILES = (

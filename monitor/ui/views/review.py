@@ -24,7 +24,12 @@ from regimescope.monitor.ui.texts import REGIME_OF, bound_label, driver_text, ep
 _SENT, _REQUEST = "sent_requests", "review_request"
 TYPED = frozenset({"pause", "stop"})
 "Commands that want the run's name typed, beside the tightening of a negative bound."
-_TITLES = {"pause": "Pause", "resume": "Resume", "checkpoint": "Save a checkpoint", "stop": "Stop"}
+_TITLES = {
+    "pause": "Pause the run",
+    "resume": "Resume the run",
+    "checkpoint": "Save a checkpoint",
+    "stop": "Stop the run",
+}
 _EFFECTS = {
     "pause": "The trainer stops at its next step boundary and keeps reading commands every half second.",
     "resume": "The trainer goes on with the next step, under the bounds in force.",
@@ -110,8 +115,9 @@ def open_review(path: str) -> None:
 
 def _review(request: Request) -> None:
     ctx = current()
-    st.text("Run")
-    st.code(request.path, language=None)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.text("Run", width="content")
+        st.code(request.path, language=None, width="content")
     _what(request)
     facts = load_facts(ctx, request.path)
     obstacle = why_not(request, facts)
