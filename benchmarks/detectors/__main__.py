@@ -1,10 +1,22 @@
-"""What the detectors say about a folder of recorded runs (CSV): alerts, drivers, leads."""
+"""Detectors: `runs FOLDER` replays recorded CSVs, `gates` counts false alarms and recall, `golden` compares recorded
+alerts."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
-from benchmarks.detectors.given_runs import main
+from benchmarks.detectors import gates, given_runs, golden
+
+COMMANDS = {"runs": given_runs.main, "gates": gates.main, "golden": golden.main}
+
+
+def main(argv: Sequence[str]) -> int:
+    if not argv or argv[0] not in COMMANDS:
+        print(f"{__doc__}\nusage: ./dev bench detectors {' | '.join(COMMANDS)} [...]", file=sys.stderr)
+        return 2
+    return COMMANDS[argv[0]](argv[1:])
+
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""What the detectors say about recorded runs: `python -m benchmarks.detectors.given_runs FOLDER [RUN ...]`.
+"""What the detectors say about recorded runs: `./dev bench detectors runs FOLDER [RUN ...]`.
 
 FOLDER holds one CSV per run (canonical metric names, a `step` column) and may hold MANIFEST.tsv (run, outcome). Per
 run: each alert with its severity, onset and detection step, driver and bound, and the lead over the step at which

@@ -28,6 +28,8 @@ NOISE = {
 }  # fmt: skip
 POSITIVE = ("response_length_mean", "entropy_mean", "grad_norm", "kl_step")
 RESPONSES = 256.0
+Tails = Literal["normal", "t4"]
+TAILS: tuple[Tails, ...] = ("normal", "t4")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,7 @@ class Noise:
 
     phi: float = 0.6
     "Lag-1 correlation of the AR(1)."
-    tails: Literal["normal", "t4"] = "normal"
+    tails: Tails = "normal"
     "Distribution of the innovations; both have unit variance."
 
 

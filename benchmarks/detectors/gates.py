@@ -1,0 +1,77 @@
+"""False alarms on generated healthy runs, recall and lag on generated failures: `./dev bench detectors gates [SCALE]`.
+
+SCALE 1 is 144,000 healthy steps and 36 failures per kind and band of onsets; a release takes 10. Warnings and
+criticals count.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+
+from benchmarks.detectors import traces
+from benchmarks.detectors.given_runs import accuracy_half
+
+from regimescope.detectors import Finding, Suite
+
+SIGNATURE = {"length": "length_collapse", "repetition": "repetition_collapse", "decay": "exploration_decay"}
+ONSETS = {"3 to 40": (3, 5, 8, 12, 20, 40), "200 to 350": (200, 230, 260, 290, 320, 350)}
+STEPS = 3000
+
+
+def findings(rows: traces.Run) -> list[Finding]:
+    suite = Suite()
+    for step, row in enumerate(rows):
+        suite.update(step, row)
+    return [finding for finding in suite.findings() if finding.severity != "info"]
+
+
+def false_alarms(scale: int) -> None:
+    seed = 0  # another noise for every run
+    for phi in (0.0, 0.6, 0.8):
+        for tails in traces.TAILS:
+            count: Counter[str] = Counter()
+            steps = 0
+            for family in traces.FAMILIES * scale:
+                rows = traces.healthy(family, STEPS, seed, traces.Noise(phi=phi, tails=tails))
+                seed += 1
+                steps += len(rows)
+                count.update(f"{finding.rule} {finding.severity}" for finding in findings(rows))
+            rate = 1000 * count.total() / steps
+            print(f"healthy, phi {phi}, {tails:6}: {steps} steps, {rate:.3f} alarms per 1,000 {dict(count) or ''}")
+
+
+def recall(scale: int) -> None:
+    for kind, signature in SIGNATURE.items():
+        for band, onsets in ONSETS.items():
+            lags, leads, early, runs = [], [], 0, 0
+            for onset in onsets:
+                for seed in range(6 * scale):
+                    rows = traces.incident(kind, onset, onset + (220 if kind == "decay" else 80), 1000 * onset + seed)
+                    found = findings(rows)
+                    runs += 1
+                    early += any(finding.step_detected < onset for finding in found)
+                    named = [f.step_detected for f in found if f.signature == signature and f.step_detected >= onset]
+                    lags += [named[0] - onset] if named else []
+                    half = accuracy_half([{"step": step, **row} for step, row in enumerate(rows)])
+                    if half is not None and found:
+                        leads.append(half - min(finding.step_detected for finding in found))
+            lead = f"{median(leads):.0f}" if leads else "-"
+            print(
+                f"{kind}, onset {band}: recall {len(lags) / runs:.3f} of {runs}, "
+                f"median lag {median(lags):.0f} (largest {max(lags)}), "
+                f"median lead of the first warning over half of the accuracy {lead}, before the onset {early}"
+            )
+
+
+def main(argv: Sequence[str]) -> int:
+    scale = int(argv[0]) if argv else 1
+    false_alarms(scale)
+    recall(scale)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,80 @@
+"""What each rule can see of a log."""
+
+import pytest
+
+from regimescope.detectors import Event, Suite
+
+FULL = {
+    "response_length_mean": 400.0, "accuracy": 0.5, "accuracy.n": 256.0, "entropy_mean": 0.5, "grad_norm": 1.0,
+    "kl_step": 0.01, "rep4_mean": 0.05, "repetition_frac": 0.01, "truncated_frac": 0.02, "zero_variance_frac": 0.2,
+    "all_wrong_frac": 0.1, "loss": 0.1, "infra_failed_frac": 0.0, "mismatch_k1": 0.001, "mismatch_logp_abs": 0.01,
+    "mismatch_k3": 0.001, "R4.clip_low_frac": 0.0, "R3.clip_high_frac": 0.0, "R4.ratio_mean": 0.95,
+    "R1.entropy_effect": 0.1, "R4.token_frac": 0.2,
+}  # fmt: skip
+BOUNDS = {"ratio_source": "behaviour", "neg.w_min": 0.0, "neg.w_max": 101.0}
+
+
+def blind(rows, declared=BOUNDS):
+    suite = Suite()
+    for step, row in enumerate(rows):
+        suite.update(step, row, [Event(kind="start", step=0, data=declared)] if step == 0 else ())
+    return {b.rule: b for b in suite.blind()}
+
+
+def test_a_full_log_sees_everything(rules):
+    report = blind([FULL] * 12)
+    assert list(report) == [rule.name for rule in rules]
+    assert {b.status for b in report.values()} == {"ok"} and not any(b.reason or b.help for b in report.values())
+
+
+def test_warming_up_counts():
+    report = blind([FULL] * 4)
+    assert (report["length_collapse"].status, report["length_collapse"].reason) == ("warming", "warming up 4/10")
+    assert report["repetition_collapse"].status == "warming" and report["exploration_decay"].reason == "warming up 4/8"
+    assert report["length_floor"].status == "ok"
+
+
+@pytest.mark.parametrize("name", ["rep4_mean", "accuracy", "infra_failed_frac", "R4.ratio_mean", "mismatch_k3"])
+def test_a_missing_input_makes_its_rules_blind_and_says_what_to_log(rules, name):
+    report = blind([{k: v for k, v in FULL.items() if k != name}] * 12)
+    for rule in rules:
+        if rule.metric == name:
+            assert report[rule.name].status == "blind" and f"{name} is not logged" in report[rule.name].reason
+            assert report[rule.name].help == rule.help != ""
+
+
+def test_a_missing_optional_input_degrades():
+    report = blind([{k: v for k, v in FULL.items() if not k.startswith("R")}] * 12)
+    assert report["repetition_collapse"].status == "degraded" and report["length_collapse"].status == "degraded"
+
+
+def test_one_of_several_alternatives_is_enough():
+    one = {k: v for k, v in FULL.items() if k not in ("grad_norm", "kl_step", "zero_variance_frac", "loss")}
+    assert blind([one] * 12)["length_collapse"].status == "ok" and blind([one] * 12)["nonfinite"].status == "ok"
+
+
+def test_a_metric_that_falls_silent():
+    silent = {k: v for k, v in FULL.items() if k != "rep4_mean"}
+    assert blind([FULL] * 12 + [silent] * 3)["repetition_level"].status == "ok"
+    report = blind([FULL] * 12 + [silent] * 5)["repetition_level"]
+    assert report.status == "blind" and report.reason == "rep4_mean is silent for 5 points"
+
+
+def test_a_sparse_metric_has_its_own_interval():
+    rest = {k: v for k, v in FULL.items() if k != "accuracy"}
+    rows = [FULL if step % 10 == 0 else rest for step in range(60)]
+    assert blind(rows + [rest] * 5)["accuracy_floor"].status == "ok"
+    assert blind(rows + [rest] * 40)["accuracy_floor"].status == "blind"
+
+
+@pytest.mark.parametrize(
+    ("declared", "row", "reason"),
+    [
+        ({"ratio_source": "proximal"}, {}, "clip signals inert"),
+        ({"ratio_source": "infer"}, {}, "buckets noisy"),
+        ({}, {f"R{i}.token_frac": 0.0 for i in (1, 2, 3, 4)}, "on-policy"),
+    ],
+)
+def test_inputs_that_are_there_and_say_nothing(declared, row, reason):
+    report = blind([FULL | row] * 12, BOUNDS | declared)["repetition_collapse"]
+    assert report.status == "degraded" and report.reason.startswith(reason)
