@@ -15,6 +15,8 @@ from regimescope.monitor.wire import plain
 
 MAX_SMALL = 65_535
 "Largest update, rank and number of ranks."
+MAX_COUNT = (1 << 32) - 1
+"Most that a bin of a histogram holds."
 
 _MAX_STEP = (1 << 62) - 1
 MAX_TIME = 32_503_680_000.0  # the year 3000: a clock beyond it is no clock

@@ -35,6 +35,8 @@ class Ingester:
         self._only = None if only is None else sorted(only)
         self._paths: list[str] = []
         self._walk_again = 0.0
+        self.problems: dict[str, str] = {}
+        "Segment that could not be read -> why, at the last try."
         self._arrived: dict[int, float] = {}
         self._up_to_date: set[int] = set()
         self._more = False
@@ -67,7 +69,7 @@ class Ingester:
     def silence(self) -> dict[int, float]:
         """Run key -> seconds since the last new byte in a trainer's segment, by this process's clock."""
         now = time.monotonic()
-        return {run_key: max(0.0, now - at) for run_key, at in self._arrived.items()}
+        return {run_key: max(0.0, now - at) for run_key, at in list(self._arrived.items())}
 
     def _look(self) -> list[str]:
         if self._only is not None:
@@ -147,8 +149,10 @@ class Ingester:
     def _read_file(self, run: Run, segment: Segment, path: Path, batch: Batch) -> bool:
         try:
             chunk = read_chunk(path, segment.byte_offset)
-        except FileNotFoundError:  # gone since it was listed; the next tick sees that
+        except OSError as error:  # gone since it was listed, or not ours to read: the other files go on
+            self.problems[f"{run.path}/segments/{path.name}"] = error.strerror or str(error)
             return False
+        self.problems.pop(f"{run.path}/segments/{path.name}", None)
         self._more = self._more or chunk.more
         if chunk.offset == segment.byte_offset:
             return False

@@ -63,13 +63,15 @@ class LineReader:
             return
         try:
             record = decode(line)
+            if b"\\u" in line:
+                json_text(plain(record)).encode()  # a lone surrogate has no UTF-8 form, and no place in the index
             sequence = whole(record.get("q"), "q")
             self._take(record)
         except WireVersionError as error:
             segment.refused = str(error)
             self._measures.note("segment_refused", {"file": segment.name, "reason": str(error)})
             return
-        except (WireError, ControlError, BoundsError):
+        except (WireError, ControlError, BoundsError, UnicodeEncodeError, RecursionError):
             segment.bad_lines += 1
             if segment.last_seq is not None:
                 segment.last_seq += 1  # it took up a number, or the hole would count as a loss as well

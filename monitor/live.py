@@ -40,7 +40,7 @@ class Liveness:
     stale: bool
     "Silent for longer than three steps, and not ended."
     ended: bool
-    "The newest launch has an end line, or the run was given up as crashed."
+    "The newest launch has an end line. A run that was given up as crashed is stale, not ended."
     state: str | None
     "running | waiting_rollouts | paused | evaluating | checkpointing; None = it never said."
     state_since: float | None
@@ -65,8 +65,8 @@ class Pulse:
 
 def pulse(con: query.Connection, run_key: int) -> Pulse:
     """Of the newest launch."""
-    live = liveness(con, run_key, 0.0)
-    return Pulse(ended=live.ended, state=live.state, median_step_s=live.median_step_s)
+    state, reason = query.newest_state(con, run_key)
+    return Pulse(ended=reason is not None, state=state, median_step_s=median_step_s(con, run_key))
 
 
 def liveness(con: query.Connection, run_key: int, silent_s: float | None) -> Liveness:

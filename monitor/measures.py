@@ -11,7 +11,18 @@ from collections.abc import Mapping
 from regimescope.monitor.bounds import Bounds
 from regimescope.monitor.catalog import MAX_SLICES, Catalog, Run, Segment, json_text
 from regimescope.monitor.errors import WireError
-from regimescope.monitor.fields import Record, dense, list_of, object_of, per_bucket, text_of, time_of, update_of, whole
+from regimescope.monitor.fields import (
+    MAX_COUNT,
+    Record,
+    dense,
+    list_of,
+    object_of,
+    per_bucket,
+    text_of,
+    time_of,
+    update_of,
+    whole,
+)
 from regimescope.monitor.rows import Batch, Row
 from regimescope.monitor.wire import number, plain
 
@@ -110,7 +121,7 @@ class Measures:
                 continue
             columns = object_of(side, key)
             index = list_of(columns.get("i"), "i")
-            counts = dense([whole(x, "n") for x in list_of(columns.get("n"), "n")], index, bins, 0)
+            counts = dense([whole(x, "n", MAX_COUNT) for x in list_of(columns.get("n"), "n")], index, bins, 0)
             sums = [dense([number(x) for x in list_of(columns.get(c), c)], index, bins, 0.0) for c in ("r", "a")]
             if "ra" in columns:
                 sums.append(dense([number(x) for x in list_of(columns["ra"], "ra")], index, bins, 0.0))
@@ -123,7 +134,9 @@ class Measures:
         """Any other histogram."""
         place, update, name = self._place(record), update_of(record), text_of(record.get("name"), "name")
         edges_id, bins = self._edges(record)
-        counts = dense([whole(x, "n") for x in list_of(record.get("n"), "n")], list_of(record.get("i"), "i"), bins, 0)
+        counts = dense(
+            [whole(x, "n", MAX_COUNT) for x in list_of(record.get("n"), "n")], list_of(record.get("i"), "i"), bins, 0
+        )
         slice_id = self._slice(record)
         if slice_id is not None:
             self.batch.add("hist", (*place, update, slice_id, self.catalog.metric(name, self.batch), edges_id, counts))

@@ -55,6 +55,7 @@ def read_run(run: str, root: str | None) -> Iterator[RunView]:
         with monitor.store.cursor() as con:
             row = query.run_by_path(con, path)
             refused = [s.refused for s in query.segments(con, row.run_key) if s.refused] if row else []
+        refused += [f"{name}: {why}" for name, why in monitor.problems.items()]
         if row is None or row.launch_no is None:
             reason = (
                 refused[0]

@@ -34,19 +34,51 @@ from regimescope.monitor.series import (
     is_known_metric,
     latest,
     metric_names,
+    news,
     rows_after,
 )
 
 __all__ = [
-    "BOUND_NAMES", "BUCKET_COLUMNS", "AlertRow", "BoundChange", "BoundsInForce", "CommandRow", "Connection",
+    "BOUND_NAMES",
+    "BUCKET_COLUMNS",
+    "AlertRow",
+    "BoundChange",
+    "BoundsInForce",
+    "CommandRow",
+    "Connection",
     "EventRow",
-    "Latest", "RunRow", "SegmentRow", "Series", "SliceRow", "alerts", "bounds_in_force", "checkpoints", "commands",
-    "envelope", "events", "is_known_metric", "latest", "list_runs", "metric_names", "named_bounds",
+    "Latest",
+    "RunRow",
+    "SegmentRow",
+    "Series",
+    "SliceRow",
+    "alerts",
+    "bounds_in_force",
+    "checkpoints",
+    "commands",
+    "envelope",
+    "events",
+    "is_known_metric",
+    "latest",
+    "list_runs",
+    "metric_names",
+    "named_bounds",
+    "newest_state",
+    "news",
     "repeated_stretches",
-    "rows_after", "run_by_key", "run_by_path", "segments", "slices", "step_count", "step_times",
+    "rows_after",
+    "run_by_key",
+    "run_by_path",
+    "run_key_of",
+    "segments",
+    "slices",
+    "step_count",
+    "step_times",
 ]  # fmt: skip
 
 T = TypeVar("T")
+
+_POSITIVE, _NEGATIVE = "('R1', 'R2', 'pos_eq1')", "('R3', 'R4', 'neg_eq1')"
 
 _RUN = """SELECT run_key, path, run_id, name, status, state, epoch(state_since) AS state_since,
                  epoch(started_at) AS started_at, epoch(last_row_at) AS last_row_at, last_step, launch_no, launch_id,
@@ -62,6 +94,12 @@ def list_runs(con: Connection) -> list[RunRow]:
 def run_by_path(con: Connection, path: str) -> RunRow | None:
     """The run of this folder (relative to the root), or None."""
     return next((_run_row(r) for r in _rows(con, f"{_RUN} WHERE path = ?", [path])), None)
+
+
+def run_key_of(con: Connection, path: str) -> int | None:
+    """The key of the run of this folder, or None: cheaper than the whole row."""
+    rows = con.execute("SELECT run_key FROM run WHERE path = ?", [path]).fetchall()
+    return rows[0][0] if rows else None
 
 
 def run_by_key(con: Connection, run_key: int) -> RunRow | None:
@@ -159,6 +197,13 @@ def step_times(con: Connection, run_key: int, count: int) -> list[float]:
     return sorted(t for (t,) in rows if t is not None)
 
 
+def newest_state(con: Connection, run_key: int) -> tuple[str | None, str | None]:
+    """What the newest launch says it is doing, and the reason of its end line."""
+    sql = "SELECT state, end_reason FROM launch WHERE run_key = ? ORDER BY launch_no DESC LIMIT 1"
+    rows = con.execute(sql, [run_key]).fetchall()
+    return (rows[0][0], rows[0][1]) if rows else (None, None)
+
+
 def named_bounds(bounds: Bounds) -> dict[str, float]:
     """The four bounds by the names of BOUND_NAMES."""
     values = (bounds.pos.w_min, bounds.pos.w_max, bounds.neg.w_min, bounds.neg.w_max)
@@ -208,9 +253,9 @@ def _bounds_by_revision(con: Connection, run_key: int, launch_no: int | None = N
         values * 2,
     ).fetchall()
     used = con.execute(
-        f"""SELECT revision, min(w_min) FILTER (sign = 1), max(w_max) FILTER (sign = 1), min(w_min) FILTER (sign = -1),
-                   max(w_max) FILTER (sign = -1), min(first_step) FROM v_bounds
-            WHERE run_key = ? {one} GROUP BY revision""",
+        f"""SELECT revision, min(w_min) FILTER (bucket IN {_POSITIVE}), max(w_max) FILTER (bucket IN {_POSITIVE}),
+                   min(w_min) FILTER (bucket IN {_NEGATIVE}), max(w_max) FILTER (bucket IN {_NEGATIVE}), min(step)
+            FROM bucket_step WHERE slice_id = 0 AND run_key = ? {one} GROUP BY revision""",
         values,
     ).fetchall()
     known: dict[int, tuple[Bounds, int]] = {}

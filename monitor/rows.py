@@ -1,5 +1,4 @@
-"""Rows on their way into the index: plain tuples, collected per table, inserted through Arrow inside the caller's
-transaction.
+"""Rows on their way into the index: plain tuples, collected per table, inserted inside the caller's transaction.
 
 `Batch.add("scalar", (...))` collects, `batch.insert(con)` writes everything. The column lists below are the only place
 that knows how a Python value becomes a column; times are unix seconds, JSON is text, non-finite numbers are stored as
@@ -13,12 +12,18 @@ from collections.abc import Mapping
 import duckdb
 import pyarrow as pa
 
-_INT, _FLOAT, _TEXT = pa.int64(), pa.float64(), pa.string()
-_INTS, _FLOATS = pa.list_(pa.int64()), pa.list_(pa.float64())
+_INT, _FLOAT, _TEXT, _INTS, _FLOATS = "BIGINT", "DOUBLE", "VARCHAR", "BIGINT[]", "DOUBLE[]"
+_ARROW = {
+    _INT: pa.int64(),
+    _FLOAT: pa.float64(),
+    _TEXT: pa.string(),
+    _INTS: pa.list_(pa.int64()),
+    _FLOATS: pa.list_(pa.float64()),
+}
 _KEY = {"run_key": _INT, "launch_no": _INT, "rank": _INT, "step": _INT}
 _TIMES = ("ts", "issued_at", "not_after")
 
-TABLES: Mapping[str, Mapping[str, pa.DataType]] = {
+TABLES: Mapping[str, Mapping[str, str]] = {
     "slice": {"run_key": _INT, "slice_id": _INT, "kind": _TEXT, "value": _TEXT},
     "metric": {"metric_id": _INT, "name": _TEXT, "agg": _TEXT, "unit": _TEXT, "description": _TEXT},
     "hist_edges": {"edges_id": _INT, "name": _TEXT, "edges": _FLOATS},
@@ -27,17 +32,14 @@ TABLES: Mapping[str, Mapping[str, pa.DataType]] = {
     },
     "bucket_step": {
         **_KEY, "update": _INT, "slice_id": _INT, "ts": _FLOAT, "bucket": _TEXT, "revision": _INT, "w_min": _FLOAT,
-        "w_max": _FLOAT,
-        "tokens": _INT, "clip_high": _INT, "clip_low": _INT, "clamped": _INT, "ratio_sum": _FLOAT,
-        "weight_sum": _FLOAT,
-        "abs_adv_weight_sum": _FLOAT, "signed_adv_weight_sum": _FLOAT, "entropy_effect_sum": _FLOAT,
-        "entropy_effect_tokens": _INT,
+        "w_max": _FLOAT, "tokens": _INT, "clip_high": _INT, "clip_low": _INT, "clamped": _INT, "ratio_sum": _FLOAT,
+        "weight_sum": _FLOAT, "abs_adv_weight_sum": _FLOAT, "signed_adv_weight_sum": _FLOAT,
+        "entropy_effect_sum": _FLOAT, "entropy_effect_tokens": _INT,
         "entropy_sum": _FLOAT, "logp_sum": _FLOAT, "log_ratio_sum": _FLOAT, "log_ratio_sq_sum": _FLOAT,
     },
     "ratio_hist": {
         **_KEY, "update": _INT, "slice_id": _INT, "sign": _INT, "edges_id": _INT, "counts": _INTS,
-        "ratio_sum": _FLOATS,
-        "abs_adv_sum": _FLOATS, "abs_adv_ratio_sum": _FLOATS,
+        "ratio_sum": _FLOATS, "abs_adv_sum": _FLOATS, "abs_adv_ratio_sum": _FLOATS,
     },
     "hist": {**_KEY, "update": _INT, "slice_id": _INT, "metric_id": _INT, "edges_id": _INT, "counts": _INTS},
     "step_done": {**_KEY, "ts": _FLOAT, "seq": _INT},
@@ -61,10 +63,13 @@ TABLES: Mapping[str, Mapping[str, pa.DataType]] = {
         "applied": _TEXT, "message": _TEXT,
     },
 }  # fmt: skip
-"Columns of each table in the order of the tuples."
+"Columns of each table in the order of the tuples, with the type that a Python value becomes first."
 
 KEYED = frozenset({"mark", "command"})
 "Tables with a key: a line that comes twice is taken once."
+
+ARROW_ROWS = 20_000
+"From this many rows on they go through Arrow, three times as fast; below it, its import of pandas costs more."
 
 Row = tuple[object, ...]
 
@@ -95,14 +100,17 @@ class Batch:
 
 def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: list[Row]) -> None:
     columns = TABLES[table]
-    arrays = [
-        pa.array(values, type=kind) for values, kind in zip(zip(*rows, strict=True), columns.values(), strict=True)
-    ]
+    names = ", ".join(f'"{c}"' for c in columns)
+    wanted = ", ".join(f'to_timestamp("{c}")' if c in _TIMES else f'"{c}"' for c in columns)
+    into = f"INSERT {'OR IGNORE ' if table in KEYED else ''}INTO {table} ({names}) SELECT {wanted} FROM"
+    values = list(zip(*rows, strict=True))
+    if len(rows) < ARROW_ROWS:
+        given = ", ".join(f'unnest(?::{kind}[]) AS "{c}"' for c, kind in columns.items())
+        con.execute(f"{into} (SELECT {given})", [list(column) for column in values]).fetchall()
+        return
+    arrays = [pa.array(column, type=_ARROW[kind]) for column, kind in zip(values, columns.values(), strict=True)]
     con.register("batch", pa.table(dict(zip(columns, arrays, strict=True))))
     try:
-        wanted = ", ".join(f'to_timestamp("{c}")' if c in _TIMES else f'"{c}"' for c in columns)
-        names = ", ".join(f'"{c}"' for c in columns)
-        conflict = "OR IGNORE " if table in KEYED else ""
-        con.execute(f"INSERT {conflict}INTO {table} ({names}) SELECT {wanted} FROM batch").fetchall()
+        con.execute(f"{into} batch").fetchall()
     finally:
         con.unregister("batch")

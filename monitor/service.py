@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import getpass
 import logging
+import math
 import threading
 import time
 import uuid
@@ -77,6 +78,8 @@ class Monitor:
         self._ingester = Ingester(self.store, only=only)
         self._replayer = Replayer(self.store)
         self._segments: dict[int, commands.MonitorSegment] = {}
+        self._segments_lock = threading.Lock()
+        self._look_again: dict[int, float] = {}  # run key -> unix time at which its next command expires
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -99,8 +102,11 @@ class Monitor:
         """One round: new lines in, detectors on, finished commands cleared away. True when there was news."""
         with self._lock:
             changed = self._ingester.tick()
-            self._replayer.update(changed, self._ingester.silence())
-            for run_key in changed:
+            silence = self._ingester.silence()
+            self._replayer.update(changed, silence)
+            now = time.time()
+            first_sight = silence.keys() - self._look_again.keys()
+            for run_key in changed | first_sight | {key for key, at in self._look_again.items() if at < now}:
                 self._retract(run_key)
             return bool(changed)
 
@@ -113,6 +119,11 @@ class Monitor:
         """How far the detectors are with this run."""
         launch_no, last = self._replayer.head(run_key)
         return Head(epoch=f"{self.store.instance}-{run_key}-{launch_no}", last=last)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Segment that could not be read -> why, at the last try."""
+        return dict(self._ingester.problems)
 
     def warming(self, run_key: int) -> tuple[int, int]:
         """Points that the detectors have seen, and need before the shift rules speak."""
@@ -209,20 +220,20 @@ class Monitor:
         return run
 
     def _segment(self, run_key: int, run: query.RunRow) -> commands.MonitorSegment:
-        if run_key not in self._segments:
-            self._segments[run_key] = commands.MonitorSegment(self.root / run.path)
-        return self._segments[run_key]
+        with self._segments_lock:
+            if run_key not in self._segments:
+                self._segments[run_key] = commands.MonitorSegment(self.root / run.path)
+            return self._segments[run_key]
 
     def _retract(self, run_key: int) -> None:
         """Command files that every rank has answered, or that nobody will read any more, are deleted."""
-        if self.read_only:
-            return
         with self.store.cursor() as con:
             run = query.run_by_key(con, run_key)
-            done = [
-                c.command_id for c in query.commands(con, run_key) if c.status in ("applied", "rejected", "expired")
-            ]
-        if run is not None and done:
+            known = query.commands(con, run_key) if run is not None else []
+        done = [c.command_id for c in known if c.status in ("applied", "rejected", "expired")]
+        waiting = [c.not_after for c in known if c.status in ("pending", "applying")]
+        self._look_again[run_key] = min(waiting, default=math.inf)
+        if run is not None and done and not self.read_only:
             commands.retract_finished(self.root / run.path, done)
 
     def _run(self) -> None:

@@ -73,6 +73,7 @@ class Store:
         Raises as `open` does.
         """
         self.close()
+        self.instance = uuid.uuid4().hex[:12]
         self._connection, self.rebuilt = _connect(self.root, self.path)
 
     def close(self) -> None:

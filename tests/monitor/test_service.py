@@ -64,6 +64,25 @@ def test_a_rejected_command_carries_the_trainers_words(running, watch) -> None:
     assert [(c.status, c.message, c.by) for c in commands(monitor)] == [("rejected", "not now", "bob")]
 
 
+def test_the_file_of_a_command_that_nobody_read_goes_with_its_end(
+    running, watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, folder = running
+    monitor = watch()
+    monitor.tick()
+    monitor.submit(1, kind="pause", args={}, expect=None, by="bob", why="look")
+    monitor.tick()
+    monitor.tick()
+    assert len(list(folder.path.iterdir())) == 1
+    later = time.time() + 3600
+    monkeypatch.setattr("regimescope.monitor.service.time.time", lambda: later)
+    with monitor.store.cursor() as con:  # the index has a clock of its own
+        con.execute("UPDATE command SET not_after = now() - INTERVAL 1 SECOND").fetchall()
+    monitor.tick()  # no news: it is looked at because its time has come
+    assert list(folder.path.iterdir()) == []
+    assert [c.status for c in commands(monitor)] == ["expired"]
+
+
 def test_what_is_not_even_asked(running, watch, root: Path) -> None:
     _, recorder, folder = running
     monitor = watch()
