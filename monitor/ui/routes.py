@@ -115,36 +115,40 @@ def series(request: Request) -> Response:
         ctx = _authorised(request)
         ask = SeriesRequest.parse(request.query_params)
         with ctx.monitor.store.cursor() as con:
-            run = query.run_by_path(con, ask.run)
-            if run is None:
+            run_key = query.run_key_of(con, ask.run)
+            if run_key is None:
                 raise BadRequest("no such run below this root", 404)
-            body = _series_body(ctx, con, run, ask)
+            body = _series_body(ctx, con, run_key, ask)
     except BadRequest as error:
         return _refused(str(error), error.status)
     return JSONResponse(body, headers={"cache-control": "no-store"})
 
 
-def _series_body(ctx: Context, con: query.Connection, run: query.RunRow, ask: SeriesRequest) -> dict[str, object]:
-    head = ctx.monitor.head(run.run_key)
+def _series_body(ctx: Context, con: query.Connection, run_key: int, ask: SeriesRequest) -> dict[str, object]:
+    head = ctx.monitor.head(run_key)
     body: dict[str, object] = {"epoch": head.epoch, "last": head.last}
-    live = ctx.monitor.liveness(run.run_key)
+    live = ctx.monitor.liveness(run_key)
     if live.stale:
         body["stale"] = round(live.silent_s)
     if (ask.epoch, ask.since) == (head.epoch, head.last):
         return body
-    _check_names(con, run, ask)
-    fresh = ask.epoch == head.epoch
-    end = head.last if ask.x1 is None else min(ask.x1, head.last)
-    found = {
-        name: query.rows_after(con, run.run_key, ask.slice_id, name, ask.since)
-        if fresh
-        else query.envelope(con, run.run_key, ask.slice_id, name, ask.x0, end, ask.n)
-        for name in ask.metrics
-    }
+    if ask.epoch == head.epoch:
+        found = query.news(con, run_key, ask.slice_id, ask.metrics, ask.since)
+    else:
+        _check_names(con, run_key, ask)
+        found = _range(con, run_key, ask, head.last)
     body["series"] = {name: _wire_series(found[name], head.last) for name in found}
-    body["marks"] = [asdict(mark) for mark in _marks(con, run)]
-    body["repeated"] = query.repeated_stretches(con, run.run_key)
+    body["marks"] = [asdict(mark) for mark in _marks(con, run_key)]
+    body["repeated"] = query.repeated_stretches(con, run_key)
     return body
+
+
+def _range(con: query.Connection, run_key: int, ask: SeriesRequest, last: int) -> dict[str, query.Series]:
+    """All steps up to the head where they fit, else an envelope of the range."""
+    if ask.x0 is None and ask.x1 is None and last < ask.n:
+        return query.news(con, run_key, ask.slice_id, ask.metrics, -1)
+    end = last if ask.x1 is None else min(ask.x1, last)
+    return {name: query.envelope(con, run_key, ask.slice_id, name, ask.x0, end, ask.n) for name in ask.metrics}
 
 
 def _wire_series(found: query.Series, last: int) -> dict[str, object]:
@@ -159,22 +163,22 @@ def _wire_series(found: query.Series, last: int) -> dict[str, object]:
     return wire
 
 
-def _check_names(con: query.Connection, run: query.RunRow, ask: SeriesRequest) -> None:
-    if ask.slice_id and ask.slice_id not in {row.slice_id for row in query.slices(con, run.run_key)}:
+def _check_names(con: query.Connection, run_key: int, ask: SeriesRequest) -> None:
+    if ask.slice_id and ask.slice_id not in {row.slice_id for row in query.slices(con, run_key)}:
         raise BadRequest(f"run has no slice {ask.slice_id}", 404)
     for name in ask.metrics:
-        if not query.is_known_metric(con, run.run_key, name):
+        if not query.is_known_metric(con, run_key, name):
             raise BadRequest(f"no such metric {name[:60]!r}", 404)
 
 
-def _marks(con: query.Connection, run: query.RunRow) -> list[Mark]:
+def _marks(con: query.Connection, run_key: int) -> list[Mark]:
     """Onsets of alerts that fired, applied bounds, checkpoints; sorted by step."""
     marks = [
         Mark(step=a.step_onset, kind="onset", severity=a.severity, label=f"{a.signature.replace('_', ' ')}: onset")
-        for a in query.alerts(con, run.run_key)
+        for a in query.alerts(con, run_key)
         if a.state != "pending" and not a.superseded and a.inhibited_by is None and a.severity != "info"
     ]
-    for command in query.commands(con, run.run_key):
+    for command in query.commands(con, run_key):
         if command.kind == "set_bounds" and command.status == "applied" and command.applied_step is not None:
             label = (
                 ", ".join(f"{c.name} {_number(c.old)} → {_number(c.new)}" for c in command.changes) or "no difference"
@@ -182,7 +186,7 @@ def _marks(con: query.Connection, run: query.RunRow) -> list[Mark]:
             marks.append(Mark(step=command.applied_step, kind="bounds", label=f"bounds changed: {label}"))
     marks += [
         Mark(step=point.step, kind="checkpoint", label=f"checkpoint at step {point.step}")
-        for point in query.checkpoints(con, run.run_key)
+        for point in query.checkpoints(con, run_key)
         if point.step is not None
     ]
     return sorted(marks, key=lambda mark: (mark.step, mark.kind))[-MAX_MARKS:]
@@ -278,13 +282,13 @@ def _args(kind: str, args: object) -> dict[str, object]:
 
 def _submit(ctx: Context, ask: CommandRequest) -> str:
     with ctx.monitor.store.cursor() as con:
-        run = query.run_by_path(con, ask.run)
-    if run is None:
+        run_key = query.run_key_of(con, ask.run)
+    if run_key is None:
         raise BadRequest("no such run below this root", 404)
     by = ask.by or ctx.actor
     try:
         command = ctx.monitor.submit(
-            run.run_key, kind=ask.kind, args=ask.args, expect=ask.expect, by=by, why=ask.why, alert=ask.alert
+            run_key, kind=ask.kind, args=ask.args, expect=ask.expect, by=by, why=ask.why, alert=ask.alert
         )
     except ControlError as error:
         raise BadRequest(str(error), 409) from None

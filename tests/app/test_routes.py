@@ -9,7 +9,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from regimescope.monitor import Bounds, Limits, Recorder, WeightRule
+from regimescope.monitor import Bounds, Limits, Recorder, WeightRule, query
 from regimescope.monitor.service import Monitor
 from regimescope.monitor.store import Store
 from regimescope.monitor.ui import context, routes, security
@@ -154,6 +154,22 @@ def test_first_answer_is_everything_then_only_news(client, run, monitor, write_s
     news = series(client, "accuracy", epoch=first["epoch"], since=59)
     assert news["epoch"] == first["epoch"] and news["last"] == 60
     assert news["series"] == {"accuracy": {"x": [60], "y": [0.25]}}
+
+
+def test_news_of_many_metrics_is_what_each_gives_alone(run, monitor, write_step):
+    run.scalars(60, {"accuracy": (0.125, 8)}, slice=("env", "math"))
+    write_step(run, 60, accuracy=math.nan)
+    monitor.tick()
+    names = ["accuracy", "grad_norm", "R4.clip_low_frac", "zero_adv.token_frac", "neg.w_max", "pos.w_min"]
+    with monitor.store.cursor() as con:
+        for slice_id in (0, 1):
+            for since in (-1, 41, 60):
+                alone = {name: query.rows_after(con, monitor_run(con), slice_id, name, since) for name in names}
+                assert query.news(con, monitor_run(con), slice_id, names, since) == alone
+
+
+def monitor_run(con):
+    return query.run_key_of(con, "demo")
 
 
 def test_another_launch_is_another_epoch_and_everything_again(client, run, monitor, record, write_step):
