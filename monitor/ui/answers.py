@@ -22,12 +22,13 @@ from regimescope.monitor.ui.texts import (
     span,
     weight,
 )
-from regimescope.monitor.ui.verdict import LINT, state_s
+from regimescope.monitor.ui.verdict import CLOCK, LINT, state_s
 
 REGIMES = ("R1", "R2", "R3", "R4")
 CLIPS = {"R1": "R1.clip_high_frac", "R2": "R2.clip_low_frac", "R3": "R3.clip_high_frac", "R4": "R4.clip_low_frac"}
 "The side on which each regime's own bound binds, for a weight with base r."
-INFRA_SIGNATURES = ("infra_failed", "engine_mismatch")
+INFRA_SIGNATURES = ("infra_failed", "engine_mismatch", *CLOCK)
+"Alerts that say nothing about the policy."
 _SEVERITY_TONES: Mapping[str, Tone] = {"critical": "critical", "warning": "watch"}
 _FINE: Tone = "ok"
 _LINT: Tone = "watch"
@@ -161,7 +162,7 @@ def _blame(
         return "infrastructure", "critical" if infra[0].severity == "critical" else "watch"
     if "infra_failed_frac" not in latest and mismatch is None:
         return "not logged", "off"
-    return ("policy", "info") if facts.open_alerts else ("no fault", "ok")
+    return ("policy", "info") if _of_policy(facts) else ("no fault", "ok")
 
 
 def ratio_note(ratio_source: str | None, latest: Mapping[str, Latest]) -> str:
@@ -211,7 +212,7 @@ def regimes(facts: RunFacts, latest: Mapping[str, Latest]) -> Answer:
     )
     numbers = numbers or "no regime evidence: log buckets (Recorder.buckets)"
     lint = lint_note(facts.alerts)
-    worst = facts.open_alerts[0] if facts.open_alerts else None
+    worst = next(iter(_of_policy(facts)), None)
     if worst is None:
         word, tone = ("lint", _LINT) if lint else ("none", _FINE)
         notes = (lint, lint_move(facts)) if lint else ()
@@ -224,6 +225,10 @@ def regimes(facts: RunFacts, latest: Mapping[str, Latest]) -> Answer:
         text=f"{signature_text(worst.signature).title} since step {worst.step_onset} · {driver} · {move(facts.remedy)}",
         notes=_filled((numbers, lint)),
     )
+
+
+def _of_policy(facts: RunFacts) -> list[AlertRow]:
+    return [alert for alert in facts.open_alerts if alert.signature not in INFRA_SIGNATURES]
 
 
 def _filled(notes: Sequence[str]) -> tuple[str, ...]:

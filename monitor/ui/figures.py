@@ -33,6 +33,8 @@ STEPS_AFTER = 150
 BASELINE_POINTS = 20
 "Points before the onset that make the reference of a chart."
 _LANE_PX, _MARGIN_PX = 34, 64
+_MANY, _FEWEST = 30, 5
+"More checkpoints than that are drawn small."
 _FONT = '"Source Sans", "Source Sans Pro", "DejaVu Sans", sans-serif'
 
 
@@ -120,7 +122,7 @@ def _marks_lane(figure: go.Figure, marks: Sequence[Mark], ink: Mapping[str, str]
             x=[mark.step for mark in some],
             y=[0] * len(some),
             mode="markers",
-            marker={"symbol": symbol, "size": 10, "color": color},
+            marker={"symbol": symbol, "size": 10 if len(some) <= _MANY else 5, "color": color},
             hovertemplate=[f"{escape(mark.label)}<extra></extra>" for mark in some],
         )
 
@@ -145,10 +147,10 @@ class Baseline:
 
 
 def baseline(series: Series, onset: int) -> Baseline | None:
-    """The last BASELINE_POINTS finite points before the onset, the onset itself included; None with fewer than 2."""
+    """The last BASELINE_POINTS finite points up to the onset; None with fewer than 5: that would be no reference."""
     pairs = zip(series.steps, series.values, strict=True)
     found = sorted([value for step, value in pairs if step <= onset and value is not None][-BASELINE_POINTS:])
-    if len(found) < 2:
+    if len(found) < _FEWEST:
         return None
     tenth = round((len(found) - 1) / 10)
     return Baseline(median=statistics.median(found), low=found[tenth], high=found[-1 - tenth], points=len(found))
@@ -192,9 +194,9 @@ def evidence_chart(
     _flag(figure, alert.step_onset, f"onset {alert.step_onset}", color, ink, right=False)
     _flag(figure, alert.step_detected, f"detected {alert.step_detected}", color, ink, right=True)
     first, last = window(alert, marks, last_step)
-    for mark in marks:
-        if first <= mark.step <= last:
-            _mark_line(figure, mark, ink)
+    inside = [mark for mark in marks if first <= mark.step <= last]
+    for mark in inside:
+        _mark_line(figure, mark, ink, 9 if len(inside) <= _MANY else 5)
     figure.update_layout(height=330, showlegend=False, hovermode="x")
     figure.update_yaxes(title={"text": f"{escape(metric)}, {unit}" if unit else escape(metric), "font": {"size": 12}})
     figure.update_xaxes(range=_padded(first, last), title={"text": "step", "font": {"size": 12}})
@@ -216,7 +218,7 @@ def _flag(figure: go.Figure, step: int, text: str, color: str, ink: Mapping[str,
     )
 
 
-def _mark_line(figure: go.Figure, mark: Mark, ink: Mapping[str, str]) -> None:
+def _mark_line(figure: go.Figure, mark: Mark, ink: Mapping[str, str], size: int) -> None:
     if mark.kind == "bounds":
         figure.add_vline(x=mark.step, line={"color": ink["info"], "width": 1.5, "dash": "dash"})
         text, symbol, color = escape(mark.label), "diamond", ink["info"]
@@ -227,7 +229,7 @@ def _mark_line(figure: go.Figure, mark: Mark, ink: Mapping[str, str]) -> None:
         y=[0],
         yaxis="y2",
         mode="markers",
-        marker={"symbol": symbol, "size": 9, "color": color},
+        marker={"symbol": symbol, "size": size, "color": color},
         hovertemplate=f"{text}<extra></extra>",
     )
 

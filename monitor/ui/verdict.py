@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from regimescope.monitor.service import Liveness
 
 LINT = "bounds_lint"
+CLOCK = ("telemetry_gap", "dead_run")
+"Alerts of the monitor's clock: STALE and ENDED say the same already."
 WAITING_TOO_LONG = 3.0
 "Median step times after which waiting for rollouts becomes the verdict."
 _ALARMS: Mapping[str, tuple[str, Tone]] = {"critical": ("COLLAPSING", "critical"), "warning": ("WATCH", "watch")}
@@ -58,7 +60,8 @@ def verdict(run: RunRow, live: Liveness, alerts: Sequence[AlertRow], warming: tu
     """The verdict of a run; warming = points seen and points needed by the detectors."""
     active = open_alerts(alerts, live.last_step)
     alarm = _alarm(active)
-    beside = alarm.word if alarm else ""
+    other = _alarm([alert for alert in active if alert.signature not in CLOCK])
+    beside = other.word if other else ""
     if live.ended:
         return Verdict(word="ENDED", reason=_ended(run, live), tone="stale", beside=beside)
     if live.stale:

@@ -36,7 +36,10 @@ EARLY = dataclasses.replace(
 )
 MARKS = [Mark(step=300, kind="checkpoint", label="checkpoint"), Mark(step=435, kind="bounds", label="neg.w_min 1 → 0")]
 SERIES = Series(
-    steps=[400, 410, 420, 430, 440], values=[34.0, 35.0, 20.0, None, 4.0], nonfinite=[430], nonfinite_count=1
+    steps=[396, 398, 400, 405, 410, 420, 430, 440],
+    values=[34.0, 35.0, 34.0, 35.0, 34.5, 20.0, None, 4.0],
+    nonfinite=[430],
+    nonfinite_count=1,
 )
 
 
@@ -82,9 +85,9 @@ def test_evidence_is_shaded_from_onset_to_detection_with_the_reference(theme: Th
     band = next(shape for shape in figure.layout.shapes if shape.type == "rect" and shape.yref != "y")
     assert (band.x0, band.x1) == (412, 431)
     dashes = {shape.line.dash: shape for shape in figure.layout.shapes if shape.type == "line"}
-    assert dashes["dot"].y0 == 34.5  # median of the two points before the onset
+    assert dashes["dot"].y0 == 34.5  # median of the five points before the onset
     assert dashes["dash"].x0 == 435
-    assert list(figure.data[0].y) == [34.0, 35.0, 20.0, None, 4.0]
+    assert list(figure.data[0].y) == SERIES.values
     assert "response_length_mean" in figure.layout.yaxis.title.text
 
 

@@ -62,7 +62,7 @@ def _head(alert: AlertRow, facts: RunFacts) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.subheader(texts.title, width="content")
         badge(alert.severity, _TONES[SEVERITY_TONE.get(alert.severity, "info")])
-        badge(alert.state, "stale" if alert.state == "resolved" else _TONES[SEVERITY_TONE.get(alert.severity, "info")])
+        badge(alert.state, "ok" if alert.state == "resolved" else _TONES[SEVERITY_TONE.get(alert.severity, "info")])
         if alert.driver:
             color: Literal["blue", "orange"] = "blue" if alert.driver in ("R1", "R2") else "orange"
             st.badge(f"driven by {alert.driver}", icon=":material/bolt:", color=color)

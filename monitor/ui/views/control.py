@@ -100,11 +100,11 @@ def _editor(facts: RunFacts, allowed: bool) -> None:
             for column, name in zip(st.columns(2), names, strict=True):
                 with column:
                     value = suggested.new if suggested and suggested.bound == name else start[name]
-                    wanted[name] = _field(name, start[name], value, limits, f"{base}-{name}")
+                    wanted[name] = _field(name, start[name], value, limits, f"{base}-{name}", allowed)
     _review_button(facts, bounds.bounds.with_values(wanted), allowed, suggested)
 
 
-def _field(name: str, now: float, value: float, limits: SignLimits, key: str) -> float:
+def _field(name: str, now: float, value: float, limits: SignLimits, key: str, allowed: bool) -> float:
     """One bound: the weight to ask for. Limits are held by the widget, and again by the trainer."""
     low, high = getattr(limits, name.partition(".")[2])
     chosen = st.number_input(
@@ -116,6 +116,7 @@ def _field(name: str, now: float, value: float, limits: SignLimits, key: str) ->
         step=0.1,
         format="%.6g",
         placeholder="no bound",
+        disabled=not allowed,
         help=driver_text(REGIME_OF[name]),
     )
     asked = now if chosen is None else float(chosen)

@@ -19,6 +19,7 @@ from regimescope.monitor.ui.facts import RunFacts, load_facts
 from regimescope.monitor.ui.grid import live_grid
 from regimescope.monitor.ui.header import REVIEW_OPEN, badge
 from regimescope.monitor.ui.session import chosen_run, page_link, plain_errors
+from regimescope.monitor.ui.texts import percent
 from regimescope.monitor.ui.views.first_run import checklist
 from regimescope.monitor.ui.views.panels import PANELS, TILES, Tile, available, missing
 
@@ -36,8 +37,8 @@ def render() -> None:
         with ctx.monitor.store.cursor() as con:
             names = frozenset(query.metric_names(con, run.run_key))
             envs = [row for row in query.slices(con, run.run_key) if row.kind == "env"]
-        slice_id = _choose_slice(envs)
         _live_part(run.path, names)
+        slice_id = _choose_slice(envs)
         _grid(run, slice_id, names)
 
 
@@ -163,15 +164,22 @@ def _links(facts: RunFacts) -> None:
 
 
 def _envs(envs: Sequence[tuple[SliceRow, Latest | None]]) -> None:
-    rows = [
-        {
-            "environment": row.value,
-            "accuracy": latest.value if latest else None,
-            "50 steps ago": latest.before if latest else None,
-        }
-        for row, latest in envs
-    ]
-    st.dataframe(rows, hide_index=True, height="content", alt="Accuracy by environment, worst first")
+    """Accuracy by environment, worst first; names come from the run, so they stand in a table."""
+    rows = []
+    for row, latest in envs:
+        before = latest.before if latest is not None else None
+        change = "" if latest is None or before is None else ("▼" if latest.value < before else "▲")
+        rows.append(
+            {
+                "environment": row.value,
+                "accuracy": percent(latest.value if latest else None),
+                f"{BACK} steps ago": percent(before),
+                "change": change,
+            }
+        )
+    _, table = st.columns([5, 16])
+    with table:
+        st.dataframe(rows, hide_index=True, width=520, height="content", alt="Accuracy by environment, worst first")
 
 
 def _tiles(numbers: _Numbers, facts: RunFacts) -> None:
