@@ -14,11 +14,11 @@ from regimescope.monitor import query
 
 STALE_STEPS = 3.0
 "A run is stale after this many median step times of silence, but never before STALE_FLOOR_S."
-STALE_FLOOR_S = 10.0
-"Two heartbeats of a paused trainer."
+STALE_FLOOR_S = 15.0
+"Three heartbeats of a paused trainer; a short step may take long once."
 GAP_STEPS = 5.0
 "`telemetry_gap` fires after this many median step times, but never before GAP_FLOOR_S."
-GAP_FLOOR_S = 15.0
+GAP_FLOOR_S = 25.0
 UNKNOWN_STALE_S = 120.0
 "Before two steps are done there is no step time: loading a model takes a while."
 CRASHED_STEPS = 10.0

@@ -153,6 +153,12 @@ class Monitor:
         outside the limits.
         """
         run = self._writable(run_key)
+        if kind not in run.capabilities:
+            raise ControlError(
+                f"{run.path} does not take {kind!r}; it takes: {', '.join(run.capabilities) or 'no commands'}"
+            )
+        if kind == "set_bounds":
+            _check_bounds(run, args)
         live = self.liveness(run_key)
         if live.ended:
             raise ControlError(f"{run.path} has ended ({run.end_reason or 'no end line'}): nobody reads a command")
@@ -160,12 +166,6 @@ class Monitor:
             raise ControlError(
                 f"{run.path} has been silent for {live.silent_s:.0f} s: see whether its process lives before you ask it"
             )
-        if kind not in run.capabilities:
-            raise ControlError(
-                f"{run.path} does not take {kind!r}; it takes: {', '.join(run.capabilities) or 'no commands'}"
-            )
-        if kind == "set_bounds":
-            _check_bounds(run, args)
         launch = run.launch_id or ""
         return commands.issue(
             self.root / run.path,
