@@ -26,6 +26,19 @@ class GroupAdvantages:
     "[prompts], float64: standard deviation of the judged rewards of each group, 0 where there are fewer than two."
 
 
+def overlong_penalty(length: int, *, limit: int, cache: int) -> float:
+    """Soft overlong penalty, arXiv 2503.14476 eq. 13: 0 up to `limit` - `cache` tokens, falling to -1 at `limit`.
+
+    Beyond the limit it stays -1.
+
+    >>> overlong_penalty(18_432, limit=20_480, cache=4_096)
+    -0.5
+    """
+    if length <= limit - cache:
+        return 0.0
+    return max(-1.0, (limit - cache - length) / cache)
+
+
 def group_advantages(rewards: Tensor, *, eps: float = EPS) -> GroupAdvantages:
     """Advantages of `rewards` [prompts, group] (arXiv 2402.03300 section 4.1.2, with ddof 1); NaN = no verdict.
 

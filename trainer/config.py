@@ -44,6 +44,8 @@ class RolloutSection:
     "Responses per prompt; the advantage compares them."
     max_tokens: int = 96
     "Longest response, end token included; a longer one is truncated and counts as incorrect."
+    overlong: int = 0
+    "Soft overlong penalty: over this many tokens before max_tokens the reward falls by up to 1; 0 = none."
     temperature: float = 1.0
     stale: int = 0
     "Train on rollouts that are this many steps old, as asynchronous training does; 0 = on the step's own."
@@ -262,6 +264,7 @@ def checked(config: TrainConfig, source: str) -> TrainConfig:
         "pace": config.pace,
         "seed": config.seed,
         "rollout.stale": rollout.stale,
+        "rollout.overlong": rollout.overlong,
         "evaluation.every": config.evaluation.every,
         "checkpoint.every": config.checkpoint.every,
     }

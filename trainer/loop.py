@@ -94,6 +94,8 @@ class Trainer:
         self._checkpoints = checkpoints
         self._interrupted = interrupted
         self._finished_step = first_step - 1
+        self._saved: Path | None = None
+        self._saved_step = -1
         self._weight_version = weight_version
         self._engine = make_engine("transformers", policy, weight_version=weight_version)
         self._verifier = Verifier()
@@ -126,8 +128,9 @@ class Trainer:
         rule, revision = WeightRule.capped(boundary.bounds), boundary.revision
 
         with clock("rollout"):
+            problems, own = self._problems.take(config.rollout.prompts), config.rollout
             judged = sample(
-                self.policy, self._engine, self._verifier, self._problems.take(config.rollout.prompts), self._spec(step)
+                self.policy, self._engine, self._verifier, problems, self._spec(step), overlong=own.overlong
             )
             old, entropy_sum = evaluate_old(
                 self.policy, judged, config.rollout.temperature
@@ -251,6 +254,8 @@ class Trainer:
         """Save the last finished step; None when there is none. Raises CheckpointError."""
         if self._finished_step < 0:
             return None
+        if self._saved is not None and self._finished_step == self._saved_step and not asked_for:
+            return self._saved
         meta = CheckpointMeta(
             step=self._finished_step,
             revision=boundary.revision,
@@ -261,6 +266,7 @@ class Trainer:
         folder = self._checkpoints.save(self.policy, meta, self._state(), asked_for=asked_for)
         relative = folder.relative_to(self._recorder.run_dir)
         self._recorder.event("checkpoint", {"path": str(relative), "asked_for": asked_for}, step=meta.step)
+        self._saved, self._saved_step = folder, meta.step
         self._recorder.state("running", step=meta.step)
         return folder
 

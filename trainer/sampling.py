@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regimescope.trainer.advantages import overlong_penalty
 from regimescope.trainer.policy import Policy, token_logps
 from regimescope.trainer.responses import Response
 from regimescope.trainer.rollout import RolloutEngine, SamplingSpec
@@ -31,15 +32,24 @@ class Judged:
     responses: list[Response]
     "[n]"
     rewards: Tensor
-    "[problems, group] float32: +1, -1, NaN where there is no verdict."
+    "[problems, group] float32: +1, -1, less the overlong penalty; NaN where there is no verdict."
     weight_version: int
     "Version of the weights that generated them."
 
 
 def sample(
-    policy: Policy, engine: RolloutEngine, verifier: Verifier, problems: Sequence[Problem], spec: SamplingSpec
+    policy: Policy,
+    engine: RolloutEngine,
+    verifier: Verifier,
+    problems: Sequence[Problem],
+    spec: SamplingSpec,
+    *,
+    overlong: int = 0,
 ) -> Judged:
-    """Ask the engine for `spec.n` responses to each problem and judge every one. Raises EngineError, PolicyError."""
+    """Ask the engine for `spec.n` responses to each problem and judge every one. Raises EngineError, PolicyError.
+
+    `overlong`: tokens before `spec.max_tokens` over which the reward falls.
+    """
     prompts = [policy.encode(problem.text) for problem in problems]
     rollouts = engine.generate(prompts, spec)
     responses, rewards = [], []
@@ -48,7 +58,7 @@ def sample(
         text = policy.decode(rollout.token_ids)
         verdict = verifier.verdict(text, problems[rollout.prompt_index].answer, ended=ended)
         responses.append(Response(token_ids=rollout.token_ids, ended=ended, outcome=verdict.outcome))
-        rewards.append(verdict.reward)
+        rewards.append(verdict.reward + overlong_penalty(len(rollout.token_ids), limit=spec.max_tokens, cache=overlong))
     return Judged(
         prompts=[prompts[rollout.prompt_index] for rollout in rollouts],
         responses=responses,

@@ -172,7 +172,7 @@ def _train(run_dir: Path, point: StartPoint) -> int:
         _announce(run_dir, point, policy.parameter_count)
         last = _follow(trainer, boundary, signals)
         finished = last + 1 >= config.steps
-        if not finished:
+        if not finished and not signals.at_once:  # at once: the weights may be those of half a step
             trainer.save_checkpoint(boundary)
         recorder.end("finished" if finished else "stopped")
     _farewell(run_dir, last, config.steps, trainer.dead_steps, recorder.dropped)
@@ -195,7 +195,7 @@ def _follow(trainer: Trainer, boundary: ControlBoundary, signals: _Signals) -> i
                 if not terminal and (last % every == 0 or last + 1 == config.steps):
                     _say(f"step {last} of {config.steps}: {_figures(report)}")
         except KeyboardInterrupt:
-            _say("interrupted twice: the unfinished step is lost")
+            _say("ended at once: the unfinished step is lost")
     return last
 
 
@@ -208,10 +208,11 @@ def _figures(report: StepReport) -> str:
 
 
 class _Signals:
-    """Ctrl-C and SIGTERM set `interrupted`; the second Ctrl-C raises KeyboardInterrupt."""
+    """Ctrl-C and SIGTERM set `interrupted`; a further Ctrl-C sets `at_once` and raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.interrupted = threading.Event()
+        self.at_once = False
         self.exit_code = 0
         self._before = {}  # type: ignore[var-annotated]
 
@@ -226,6 +227,7 @@ class _Signals:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.interrupted.is_set() and number == signal.SIGINT:
+            self.at_once = True
             raise KeyboardInterrupt
         self.exit_code = 128 + number
         self.interrupted.set()

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from regimescope.trainer.advantages import group_advantages
+from regimescope.trainer.advantages import group_advantages, overlong_penalty
 
-GOLDEN = json.loads(Path(__file__).with_name("objectives_golden.json").read_text())["misc"]["advantage"]
+MISC = json.loads(Path(__file__).with_name("objectives_golden.json").read_text())["misc"]
+GOLDEN, OVERLONG = MISC["advantage"], MISC["overlong_penalty"]
 
 
 def test_sample_standard_deviation_and_eps() -> None:
@@ -48,3 +49,12 @@ def test_a_response_without_verdict_leaves_its_group() -> None:
     assert result.advantages[0].tolist() == pytest.approx([1.5, -0.5, 0.0, -0.5, -0.5])
     assert result.usable.tolist() == [[True, True, False, True, True], [False] * 5, [False] * 5]
     assert result.std.tolist() == pytest.approx([1.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(("length", "penalty"), OVERLONG["by_length"].items())
+def test_soft_overlong_penalty(length: str, penalty: float) -> None:
+    assert overlong_penalty(int(length), limit=OVERLONG["hard_limit"], cache=OVERLONG["cache"]) == penalty
+
+
+def test_without_a_cache_there_is_no_penalty_within_the_limit() -> None:
+    assert overlong_penalty(96, limit=96, cache=0) == 0.0
