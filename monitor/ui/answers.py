@@ -30,7 +30,9 @@ CLIPS = {"R1": "R1.clip_high_frac", "R2": "R2.clip_low_frac", "R3": "R3.clip_hig
 INFRA_SIGNATURES = ("infra_failed", "engine_mismatch", *CLOCK)
 "Alerts that say nothing about the policy."
 _SEVERITY_TONES: Mapping[str, Tone] = {"critical": "critical", "warning": "watch"}
+_NO_BUCKETS = "no regime evidence: log buckets (Recorder.buckets)"
 _FINE: Tone = "ok"
+_BLIND: Tone = "off"
 _LINT: Tone = "watch"
 MISMATCH = ("mismatch_k1", "mismatch_logp_abs", "mismatch_k3")
 
@@ -210,20 +212,19 @@ def regimes(facts: RunFacts, latest: Mapping[str, Latest]) -> Answer:
     numbers = " · ".join(
         [f"clipped {', '.join(clips)}"] * bool(clips) + [f"gradient mass {', '.join(mass)}"] * bool(mass)
     )
-    numbers = numbers or "no regime evidence: log buckets (Recorder.buckets)"
     lint = lint_note(facts.alerts)
     worst = next(iter(_of_policy(facts)), None)
     if worst is None:
-        word, tone = ("lint", _LINT) if lint else ("none", _FINE)
+        word, tone = ("lint", _LINT) if lint else ("none", _FINE) if numbers else ("not logged", _BLIND)
         notes = (lint, lint_move(facts)) if lint else ()
-        return Answer(question="Which regime?", word=word, tone=tone, text=numbers, notes=_filled(notes))
+        return Answer(question="Which regime?", word=word, tone=tone, text=numbers or _NO_BUCKETS, notes=_filled(notes))
     driver = f"{worst.driver} ({driver_text(worst.driver)})" if worst.driver else "no driver: no regime stands out"
     return Answer(
         question="Which regime?",
         word=worst.driver or "unclear",
         tone=_SEVERITY_TONES.get(worst.severity, "info"),
         text=f"{signature_text(worst.signature).title} since step {worst.step_onset} · {driver} · {move(facts.remedy)}",
-        notes=_filled((numbers, lint)),
+        notes=_filled((numbers or _NO_BUCKETS, lint)),
     )
 
 

@@ -20,6 +20,12 @@ from regimescope.monitor.ui.texts import ago, bound_label, plural, span, state_t
 REVIEW_OPEN = "review_open"
 "Session key that a review dialog sets while it is open."
 
+_WORD_ICON = {
+    "ENDED": ":material/stop_circle:",
+    "PAUSED": ":material/pause_circle:",
+    "WAITING": ":material/hourglass_top:",
+    "WARMING UP": ":material/hourglass_top:",
+}
 _WORD_TONE: dict[str, Tone] = {"COLLAPSING": "critical", "WATCH": "watch"}
 
 
@@ -60,7 +66,9 @@ def _first_line(facts: RunFacts) -> None:
     verdict = facts.verdict
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         with st.container(key="word", width="content"):
-            badge(verdict.word, verdict.tone)
+            st.badge(
+                verdict.word, icon=_WORD_ICON.get(verdict.word, icon(verdict.tone)), color=badge_color(verdict.tone)
+            )
         if verdict.beside:
             badge(verdict.beside, _WORD_TONE[verdict.beside])
         with st.container(key="reason", width="content"):

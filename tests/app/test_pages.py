@@ -182,6 +182,7 @@ def test_a_panel_that_lacks_its_field_names_it(desk, record):
     desk.catch_up()
     words = shown(desk.open())
     assert "Entropy (log entropy_mean)" in words
+    assert "no regime evidence: log buckets" in words
     assert "Tokens by bucket (log buckets)" in words
 
 

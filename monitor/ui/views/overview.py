@@ -17,7 +17,7 @@ from regimescope.monitor.ui.answers import Answer
 from regimescope.monitor.ui.context import Context, current
 from regimescope.monitor.ui.facts import RunFacts, load_facts
 from regimescope.monitor.ui.grid import live_grid
-from regimescope.monitor.ui.header import REVIEW_OPEN, badge
+from regimescope.monitor.ui.header import badge
 from regimescope.monitor.ui.session import chosen_run, page_link, plain_errors
 from regimescope.monitor.ui.texts import percent
 from regimescope.monitor.ui.views.first_run import checklist
@@ -37,13 +37,13 @@ def render() -> None:
         with ctx.monitor.store.cursor() as con:
             names = frozenset(query.metric_names(con, run.run_key))
             envs = [row for row in query.slices(con, run.run_key) if row.kind == "env"]
-        _live_part(run.path, names)
+        _live_part(run.path, names, run.last_step is not None)
         slice_id = _choose_slice(envs)
         _grid(run, slice_id, names)
 
 
 @st.fragment(run_every="2s", key="overview")
-def _live_part(path: str, names: frozenset[str]) -> None:
+def _live_part(path: str, names: frozenset[str], has_steps: bool) -> None:
     ctx = current()
     with plain_errors("The answers"):
         facts = load_facts(ctx, path)
@@ -52,7 +52,7 @@ def _live_part(path: str, names: frozenset[str]) -> None:
             return
         head = ctx.monitor.head(facts.run.run_key)
         numbers = _numbers(ctx, facts.run.run_key, head.epoch, head.last)
-        if numbers.names != names and _sees_more(names, numbers.names) and not st.session_state.get(REVIEW_OPEN):
+        if has_steps != (facts.live.last_step is not None) or _sees_more(names, numbers.names):
             st.rerun(scope="app")
         _answers(facts, numbers)
         if facts.live.last_step is None:

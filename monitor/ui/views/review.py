@@ -133,7 +133,7 @@ def _review(request: Request) -> None:
             applied = st.form_submit_button("Apply", type="primary", icon=":material/send:", disabled=bool(obstacle))
     if cancelled:
         _close()
-    if applied:
+    if applied and not obstacle:
         _apply(ctx, request, why.strip(), typed)
 
 
