@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from regimescope.detectors.declared import Declared
 from regimescope.detectors.driver import BucketHistory
 from regimescope.detectors.rules import Rule
-from regimescope.detectors.types import Blind, Sight
+from regimescope.detectors.types import REGIMES, Blind
 
 _SILENT = 3
 _BOUNDS = frozenset(("pos.w_min", "pos.w_max", "neg.w_min", "neg.w_max"))
@@ -62,22 +62,28 @@ class Sightings:
 
 
 def report(
-    rule: Rule, sightings: Sightings, history: BucketHistory, declared: Declared, warming: tuple[int, int] | None
+    rule: Rule,
+    texts: Mapping[str, str],
+    sightings: Sightings,
+    history: BucketHistory,
+    declared: Declared,
+    warming: tuple[int, int] | None,
 ) -> Blind:
     """What this rule can see."""
-    status: Sight = "ok"
     reason = _none_of(rule.metric, sightings, declared)
     if reason is not None:
-        status = "blind"
-    elif warming is not None:
-        status, reason = "warming", f"warming up {warming[0]}/{warming[1]}"
-    else:
-        gaps = [gap for option in rule.optional if (gap := _none_of(option, sightings, declared)) is not None]
-        reason = "; ".join(gaps) or _hollow(rule, history, declared)
-        status = "degraded" if reason else "ok"
-    return Blind(
-        rule=rule.name, status=status, reason=reason or "", help=rule.help if status in ("blind", "degraded") else ""
-    )
+        return Blind(rule=rule.name, status="blind", reason=reason, help=rule.help)
+    if warming is not None:
+        return Blind(rule=rule.name, status="warming", reason=f"warming up {warming[0]}/{warming[1]}", help="")
+    gaps = [gap for option in rule.optional if (gap := _none_of(option, sightings, declared)) is not None]
+    if gaps:
+        buckets = any(f"{regime}." in gap for gap in gaps for regime in REGIMES)
+        hint = texts["no_regimes"] if buckets else texts["optional"]
+        return Blind(rule=rule.name, status="degraded", reason="; ".join(gaps), help=hint)
+    hollow = _hollow(rule, history, declared)
+    if hollow is not None:
+        return Blind(rule=rule.name, status="degraded", reason=hollow, help="")
+    return Blind(rule=rule.name, status="ok", reason="", help="")
 
 
 def _none_of(alternatives: str, sightings: Sightings, declared: Declared) -> str | None:

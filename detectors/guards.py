@@ -73,7 +73,8 @@ class LengthFloor:
         self.anchor = self.floor = 0.0
         self.onset: int | None = None
 
-    def update(self, step: int, length: float) -> bool:
+    def update(self, step: int, length: float, *, dead: bool) -> bool:
+        """`dead`: accuracy is at its floor; then a length of anchor / dead_share is low enough."""
         if self._seen < self._numbers["anchor_points"]:
             self._seen += 1
             self.anchor = max(self.anchor, length)
@@ -82,7 +83,8 @@ class LengthFloor:
             self.onset = None
         elif self.onset is None:
             self.onset = step
-        return self._streak.update(step, length <= self.floor and self.anchor >= self._numbers["anchor_least"])
+        limit = max(self.floor, self.anchor / self._numbers["dead_share"]) if dead else self.floor
+        return self._streak.update(step, length <= limit and self.anchor >= self._numbers["anchor_least"])
 
     @property
     def below(self) -> bool:

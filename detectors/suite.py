@@ -217,7 +217,7 @@ class Suite:
         """Per enabled rule: what it can see of this log."""
         warming = {watch.rule.name: watch.detector.warming() for watch in self._all}
         return [
-            report(rule, self._sightings, self._buckets, self._declared, warming.get(rule.name))
+            report(rule, self.rules.texts, self._sightings, self._buckets, self._declared, warming.get(rule.name))
             for rule in self.rules
             if rule.enabled
         ]

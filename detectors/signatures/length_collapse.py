@@ -42,7 +42,7 @@ class LengthCollapse(Detector):
         if length is None or not point.clean:
             return None
         shift, floor = self._shift, self._floor
-        floored = floor is not None and floor.update(point.step, length)
+        floored = floor is not None and floor.update(point.step, length, dead=point.accuracy_floored)
         if shift is not None:
             shift.update(point.step, length)
         level = self._level(point)

@@ -46,6 +46,14 @@ def test_length_floor_scales_with_long_answers_and_is_not_armed_by_short_ones():
     assert run([{"response_length_mean": x} for x in (12.0, 3.0, 3.0, 3.0)]) == {}
 
 
+def test_length_floor_is_higher_where_accuracy_is_dead():
+    lengths = [40.0] * 6 + [9.0] * 8
+    alive = run([{"response_length_mean": x, "accuracy": 0.5} for x in lengths[:9]])
+    dead = run([{"response_length_mean": x, "accuracy": 0.5 if i < 3 else 0.01} for i, x in enumerate(lengths)])
+    assert ("length_collapse", "critical") not in alive
+    assert dead["length_collapse", "critical"].evidence["length_floor"] == 5
+
+
 def test_repetition_level():
     found = run([{"rep4_mean": x} for x in (0.1, 0.6, 0.7, 0.8)])["repetition_collapse", "critical"]
     assert (found.step_onset, found.step_detected) == (1, 3)

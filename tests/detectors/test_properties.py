@@ -72,9 +72,12 @@ def test_gaps_and_bad_numbers_are_tolerated(traces, kind, seed, data):
     assert "nonfinite" not in found
 
 
+LOGS = st.sampled_from(["response_length_mean", "entropy_mean", "grad_norm", "kl_step"])
+SHARES = st.sampled_from(["accuracy", "rep4_mean", "repetition_frac", "zero_variance_frac"])
+
+
 @FEW
-@given(values=st.dictionaries(st.sampled_from(["response_length_mean", "entropy_mean", "grad_norm", "kl_step"]), st.floats(21, 1e6)),
-       shares=st.dictionaries(st.sampled_from(["accuracy", "rep4_mean", "repetition_frac", "zero_variance_frac"]), st.floats(0, 0.5)))  # fmt: skip
+@given(values=st.dictionaries(LOGS, st.floats(21, 1e6)), shares=st.dictionaries(SHARES, st.floats(0, 0.5)))
 def test_constant_series_are_silent(values, shares):
     assert run([{**values, **shares, "accuracy.n": 64.0}] * 120) == []
 
