@@ -43,11 +43,11 @@ class LaunchReplay:
         self.launch = launches[-1]
         self.suite = Suite(rules)
         self.last = -1
-        self.partial = False
         self._launches = launches
         self._owners: list[tuple[int, LaunchInfo]] = []  # first step of each stretch, and whose it is
         self._times: dict[int, float | None] = {}
         self._at: BoundsAt | None = None
+        self._first_partial: int | None = None
 
     def surviving(self) -> Iterator[tuple[LaunchInfo, int, int | None]]:
         """The stretches that this launch sees: launch, first step, end (exclusive; None = open)."""
@@ -55,16 +55,16 @@ class LaunchReplay:
             later = [other.first_step for other in self._launches[i + 1 :]]
             yield launch, launch.first_step, min(later, default=None)
 
-    def give(self, launch: LaunchInfo, points: list[Point]) -> bool:
-        """Hand steps to the suite; True when a finding opened or changed."""
-        changed = False
+    def give(self, launch: LaunchInfo, points: list[Point]) -> None:
+        """Hand steps to the suite."""
         for point in points:
             events = self._events(launch, point)
             metrics = {**point.metrics, **(named_bounds(self._at.bounds) if self._at else {})}
-            self.last, self.partial = point.step, self.partial or point.partial
+            self.last = point.step
             self._times[point.step] = point.t
-            changed = bool(self.suite.update(point.step, metrics, events)) or changed
-        return changed
+            if point.partial and self._first_partial is None:
+                self._first_partial = point.step
+            self.suite.update(point.step, metrics, events)
 
     def _events(self, launch: LaunchInfo, point: Point) -> list[Event]:
         events = []
@@ -100,7 +100,7 @@ class LaunchReplay:
                     launch=owner,
                     incident_id=incident_id(path, first[f.incident].launch_id, f.incident),
                     opened_at=self._times.get(f.step_detected),
-                    partial=self.partial,
+                    partial=self._first_partial is not None and self._first_partial <= f.step_detected,
                 ),
             )
             for f, owner in zip(findings, owners, strict=True)
@@ -124,6 +124,8 @@ class RunReplay:
     "Step -> when this process first saw it unfinished, monotonic seconds."
     pulse: Pulse | None = None
     gap: Gap | None = None
+    written: object = None
+    "What the alert table was made from."
 
 
 class Replayer:
@@ -176,23 +178,15 @@ class Replayer:
         if run is None or _restarted(run.launches, launches):
             path = con.execute("SELECT path FROM run WHERE run_key = ?", [run_key]).fetchall()[0][0]
             run = self._runs[run_key] = _replay(con, run_key, path, launches, self._rules)
-            write = True
         else:
             run.launches, run.current.launch = launches, launches[-1]
-            write = self._give_new(con, run)
+            found = steps_after(con, run_key, launches[-1], max(run.current.last, launches[-1].first_step - 1))
+            ready = _ready(launches[-1], found, run.waiting, time.monotonic())
+            run.current.give(launches[-1], read_span(con, run_key, launches[-1], ready))
         run.pulse = pulse(con, run_key)
         if run.gap is not None and (silent_s is None or silent_s <= GAP_FLOOR_S):
-            run.gap, write = None, True
-        if write:
-            self._write(con, run)
-
-    def _give_new(self, con: Connection, run: RunReplay) -> bool:
-        launch = run.launches[-1]
-        found = steps_after(con, run.run_key, launch, max(run.current.last, launch.first_step - 1))
-        ready = _ready(launch, found, run.waiting, time.monotonic())
-        for step, *_ in ready:
-            run.waiting.pop(step, None)
-        return run.current.give(launch, read_span(con, run.run_key, launch, ready))
+            run.gap = None
+        self._write(con, run)
 
     def _check_gap(self, con: Connection, run_key: int, silent_s: float) -> None:
         run = self._runs[run_key]
@@ -207,8 +201,13 @@ class Replayer:
         self._write(con, run)
 
     def _write(self, con: Connection, run: RunReplay) -> None:
+        """Replace the alerts where anything about them changed since the last time, evidence included."""
         episodes = {**run.episodes, **dict(run.current.episodes(run.path))}
-        replace_alerts(con, run.run_key, run.path, run.launches, episodes, run.gap, self._rules.version)
+        superseded = [launch.superseded_from for launch in run.launches]
+        picture = (episodes, run.gap, superseded)
+        if picture != run.written:
+            replace_alerts(con, run.run_key, run.path, run.launches, episodes, run.gap, self._rules.version)
+            run.written = picture
 
 
 def _restarted(old: list[LaunchInfo], new: list[LaunchInfo]) -> bool:
@@ -233,10 +232,14 @@ def _replay(con: Connection, run_key: int, path: str, launches: list[LaunchInfo]
 def _ready(launch: LaunchInfo, found: list[StepSeen], waiting: dict[int, float], now: float) -> list[StepSeen]:
     """The steps that can be given: complete, or as complete as they will get. Notes when the others were first seen."""
     if launch.ended or launch.ranks == 1:
+        waiting.clear()
         return found
     complete = max((s for s, ranks, *_ in found if ranks >= launch.ranks), default=-1)
     ahead = found[-1][0] - AHEAD if found else -1
     for step, *_ in found:
         waiting.setdefault(step, now)
     late = max((s for s, *_ in found if now - waiting[s] > LATE_S), default=-1)
-    return [s for s in found if s[0] <= max(complete, ahead, late)]
+    ready = [s for s in found if s[0] <= max(complete, ahead, late)]
+    for step, *_ in ready:
+        del waiting[step]
+    return ready

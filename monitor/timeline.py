@@ -132,7 +132,7 @@ def _add_buckets(con: Connection, place: list[int], points: Mapping[int, Point])
             continue
         for column, value in zip(BUCKET_COLUMNS, values, strict=True):
             if value is not None:
-                points[step].metrics[f"{bucket}.{column}"] = float(value)
+                points[step].metrics[f"{bucket}.{column}"] = float(f"{value:.12g}")  # sums come in any order
         revisions[step] = revision
         if w_min is not None:
             limits.setdefault(step, {})["pos" if bucket in ("R1", "R2", "pos_eq1") else "neg"] = (w_min, w_max)
