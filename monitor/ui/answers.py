@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from regimescope.monitor.query import AlertRow, CommandRow, EventRow, Latest, SliceRow
+from regimescope.monitor.query import AlertRow, CommandRow, EventRow, Latest, SegmentRow, SliceRow
 from regimescope.monitor.ui.facts import Proposal, RunFacts
 from regimescope.monitor.ui.palette import Tone
 from regimescope.monitor.ui.texts import (
@@ -60,8 +60,8 @@ class Answer:
     "Quieter lines; may hold a person's name, so they are drawn as plain text."
 
 
-def alive(facts: RunFacts) -> Answer:
-    """1: is it alive, or waiting, paused, gone? With the last good checkpoint and the last command."""
+def alive(facts: RunFacts, losses: Sequence[SegmentRow] = ()) -> Answer:
+    """1: is it alive, or waiting, paused, gone? With the last good checkpoint, the last command and what was lost."""
     run, live = facts.run, facts.live
     words: Mapping[str, tuple[str, Tone]] = {
         "paused": ("paused", "info"),
@@ -82,7 +82,8 @@ def alive(facts: RunFacts) -> Answer:
     since = state_s(run, live)
     if since is not None and live.state not in (None, "running") and not live.ended:
         parts.append(f"in this state for {span(since)}")
-    found = [last_good_checkpoint(facts.checkpoints, facts.open_alerts), last_command(facts.commands)]
+    way_back = last_good_checkpoint(facts.checkpoints, facts.open_alerts)
+    found = [way_back, last_command(facts.commands), lost_records(losses)]
     note = " · ".join(text for text in found if text)
     notes = (note,) if note else ()
     return Answer(question="Alive?", word=word, tone=tone, text=" · ".join(parts), notes=notes)
@@ -98,6 +99,13 @@ def last_good_checkpoint(checkpoints: Sequence[EventRow], active: Sequence[Alert
         return f"last checkpoint: step {max(steps)}"
     good = [step for step in steps if step < min(onsets)]
     return f"last good checkpoint: step {max(good)}" if good else "no checkpoint before the onset"
+
+
+def lost_records(segments: Sequence[SegmentRow]) -> str:
+    """What of the recording is missing or unreadable; empty when nothing."""
+    lost, bad = sum(row.lost for row in segments), sum(row.bad_lines for row in segments)
+    parts = [f"{plural(lost, 'record')} lost"] * bool(lost) + [f"{plural(bad, 'line')} not readable"] * bool(bad)
+    return ", ".join(parts)
 
 
 def last_command(commands: Sequence[CommandRow]) -> str:

@@ -105,6 +105,7 @@ class _Numbers:
                 ):
                     self.latest[name] = latest
             self.evaluations = len(query.rows_after(con, run_key, 0, "eval.accuracy", -1).steps)
+            self.segments = query.segments(con, run_key)
             envs = [row for row in query.slices(con, run_key) if row.kind == "env"]
             accuracies = [query.rows_after(con, run_key, row.slice_id, "accuracy", since) for row in envs]
             self.envs = answers.worst_first(list(zip(envs, map(_newest, accuracies), strict=True)))
@@ -126,7 +127,7 @@ def _numbers(_ctx: Context, run_key: int, epoch: str, last: int) -> _Numbers:
 
 def _answers(facts: RunFacts, numbers: _Numbers) -> None:
     with st.container(border=True, gap="xsmall", key="answers"):
-        _row(answers.alive(facts))
+        _row(answers.alive(facts, numbers.segments))
         _row(answers.where(numbers.envs))
         if numbers.envs:
             _envs(numbers.envs)

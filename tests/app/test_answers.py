@@ -1,0 +1,129 @@
+"""The five answers as data: what each says of given numbers, and that missing ones are named."""
+
+import pytest
+
+from regimescope.monitor.query import CommandRow, EventRow, Latest, SegmentRow, SliceRow
+from regimescope.monitor.ui import answers
+from regimescope.monitor.ui.facts import Proposal
+from regimescope.monitor.ui.views.panels import PANELS as GRID
+from regimescope.monitor.ui.views.panels import TILES, available, missing
+
+
+def at(value: float, before: float | None = None, step: int = 100) -> Latest:
+    return Latest(step=step, value=value, before=before)
+
+
+def checkpoint(step: int) -> EventRow:
+    return EventRow(kind="checkpoint", step=step, t=None, data={})
+
+
+class Onset:
+    """The two fields of an alert that the way back looks at."""
+
+    def __init__(self, step_onset: int, severity: str = "critical") -> None:
+        self.step_onset, self.severity = step_onset, severity
+
+
+@pytest.mark.parametrize(
+    ("steps", "alerts", "text"),
+    [
+        ([], [Onset(10)], ""),
+        ([0, 40, 80], [], "last checkpoint: step 80"),
+        ([0, 40, 80], [Onset(62)], "last good checkpoint: step 40"),
+        ([0, 40, 80], [Onset(90), Onset(40)], "last good checkpoint: step 0"),
+        ([40], [Onset(40)], "no checkpoint before the onset"),
+        ([40], [Onset(10, "info")], "last checkpoint: step 40"),
+    ],
+)
+def test_the_way_back_is_the_newest_checkpoint_before_the_earliest_onset(steps, alerts, text):
+    assert answers.last_good_checkpoint([checkpoint(step) for step in steps], alerts) == text
+
+
+def test_the_worst_environment_comes_first():
+    rows = {
+        name: SliceRow(slice_id=i, kind="env", value=name) for i, name in enumerate(("fell", "rose", "new", "empty"))
+    }
+    envs = [(rows["rose"], at(0.6, 0.5)), (rows["empty"], None), (rows["new"], at(0.3)), (rows["fell"], at(0.2, 0.6))]
+    assert [row.value for row, _ in answers.worst_first(envs)] == ["fell", "rose", "new", "empty"]
+    assert answers.where(envs).tone == "watch"
+    assert "1 of 4" in answers.where(envs).text
+
+
+def test_without_environments_it_says_how_to_split():
+    assert 'slice=("env", NAME)' in answers.where([]).text
+
+
+@pytest.mark.parametrize(
+    ("source", "latest", "text"),
+    [
+        ("proximal", {}, "clip signals inert"),
+        ("infer", {}, "buckets noisy"),
+        (None, {}, "not known"),
+        ("behaviour", {"lag_max": at(0.0), "updates": at(1.0)}, "on-policy"),
+        ("behaviour", {"lag_max": at(0.0), "updates": at(16.0)}, "ratio source behaviour"),
+        ("behaviour", {"lag_max": at(2.0), "updates": at(1.0)}, "ratio source behaviour"),
+    ],
+)
+def test_what_the_ratio_means(source, latest, text):
+    assert text in answers.ratio_note(source, latest)
+
+
+def test_held_out_beside_training_with_the_gap():
+    answer = answers.held_out({"accuracy": at(0.62), "eval.accuracy": at(0.5, 0.55, step=80)}, 4)
+    assert answer.text == "eval.accuracy 50 % at step 80 · training accuracy 62 % · gap +12 points · 4 evaluations"
+    assert answer.tone == "watch"
+    assert "log eval.accuracy" in answers.held_out({"accuracy": at(0.62)}, 0).text
+
+
+def test_what_was_lost_is_said():
+    rows = [
+        SegmentRow(segment="a", byte_offset=1, lost=12, bad_lines=0),
+        SegmentRow(segment="b", byte_offset=1, lost=0, bad_lines=1),
+    ]
+    assert answers.lost_records(rows) == "12 records lost, 1 line not readable"
+    assert answers.lost_records([]) == ""
+
+
+def test_the_last_command_names_its_author_and_step():
+    command = CommandRow(
+        command_id="i",
+        launch_id="l",
+        kind="set_bounds",
+        args={},
+        expect=0,
+        issued_at=0.0,
+        not_after=1.0,
+        by="ana",
+        why="x",
+        alert_id=None,
+        status="applied",
+        ranks=1,
+        applied_ranks=1,
+        applied_step=447,
+        revision=1,
+        applied=None,
+        message=None,
+    )
+    assert answers.last_command([command]) == "last command: set_bounds by ana, applied at step 447"
+
+
+def test_a_move_is_old_to_new():
+    assert answers.move(Proposal(bound="neg.w_min", old=1.0, new=0.0, alert_id="a")) == "move w_min of A<0: 1 → 0"
+    assert answers.move(None) == "no bound is proposed"
+
+
+def test_panels_without_their_field_are_off_and_name_it():
+    names = {"accuracy", "response_length_p10", "response_length_p90", "R4.clip_low_frac"}
+    assert [panel.title for panel in available(names)] == ["Accuracy and reward", "Clipped share of each regime"]
+    off = dict(missing(names))
+    assert off["Response length: median, p10 to p90"] == ["response_length_p50"]
+    assert off["Tokens by bucket"] == ["buckets"]
+    assert len(off) + 2 == len(GRID)
+
+
+def test_a_tile_says_its_change_in_points_or_units_and_nothing_when_there_is_none():
+    accuracy = next(tile for tile in TILES if tile.name == "accuracy")
+    length = next(tile for tile in TILES if tile.name == "response_length_mean")
+    assert (accuracy.show(0.058), accuracy.change(0.058, 0.62)) == ("5.8 %", "-56.2 pt")
+    assert (length.show(3.21), length.change(3.21, 34.0)) == ("3.21", "-30.8")
+    assert accuracy.change(0.5, 0.5001) is None
