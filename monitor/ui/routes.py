@@ -176,7 +176,11 @@ def _marks(con: query.Connection, run_key: int) -> list[Mark]:
     marks = [
         Mark(step=a.step_onset, kind="onset", severity=a.severity, label=f"{a.signature.replace('_', ' ')}: onset")
         for a in query.alerts(con, run_key)
-        if a.state != "pending" and not a.superseded and a.inhibited_by is None and a.severity != "info"
+        if a.state != "pending"
+        and not a.superseded
+        and a.inhibited_by is None
+        and a.severity != "info"
+        and a.signature != "bounds_lint"  # a note about the settings, not something that set in
     ]
     for command in query.commands(con, run_key):
         if command.kind == "set_bounds" and command.status == "applied" and command.applied_step is not None:

@@ -7,6 +7,8 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import expect
 
+from regimescope.monitor.ui.palette import colors
+
 RANGE = "() => document.querySelector('.js-plotly-plot')._fullLayout.xaxis.range.map(Number)"
 POINTS = "() => document.querySelector('.js-plotly-plot').data[0].x.length"
 "Points of the first curve of the first chart: accuracy."
@@ -87,7 +89,7 @@ def test_zoom_into_a_long_run_brings_every_step(page, server, record):
     )
 
 
-def test_non_finite_steps_and_checkpoints_are_marked(page, server, record, write_step):
+def test_marks_are_drawn_and_the_theme_is_followed_without_a_new_chart(page, server, record, write_step):
     recorder = record(server.root / "broken")
     for step in range(20):
         write_step(recorder, step, **({"accuracy": math.nan} if step in (7, 8) else {}))
@@ -99,6 +101,12 @@ def test_non_finite_steps_and_checkpoints_are_marked(page, server, record, write
     traces = page.evaluate(marks)
     assert traces[0][0] == [7, 8] and "not a finite number" in traces[0][1][0]
     assert traces[1] == [[11], ["checkpoint at step 11"]]
+    colour = "() => document.querySelector('.js-plotly-plot')._fullLayout.font.color"
+    assert page.evaluate(colour) == colors("light")["ink"]
+    page.evaluate("() => { document.querySelector('.js-plotly-plot').dataset.tag = 'same'; }")
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(f"() => ({colour})() === '{colors('dark')['ink']}'", timeout=10_000)
+    assert page.evaluate("() => document.querySelector('.js-plotly-plot').dataset.tag") == "same"
 
 
 def test_a_label_of_a_run_is_never_markup(page, server, record, write_step):
@@ -114,19 +122,6 @@ def test_a_label_of_a_run_is_never_markup(page, server, record, write_step):
     expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=30_000)
     assert page.evaluate("() => window.hacked") is None
     assert page.locator("img[src='x']").count() == 0
-
-
-def test_theme_of_the_browser_is_followed_without_a_new_chart(page, server, record, write_step):
-    recorder = record(server.root / "themed")
-    for step in range(12):
-        write_step(recorder, step)
-    open_run(page, server, "themed")
-    colour = "() => document.querySelector('.js-plotly-plot')._fullLayout.font.color"
-    assert page.evaluate(colour) == "#1F2328"
-    page.evaluate("() => { document.querySelector('.js-plotly-plot').dataset.tag = 'same'; }")
-    page.emulate_media(color_scheme="dark")
-    page.wait_for_function(f"() => ({colour})() === '#E6E8EB'", timeout=10_000)
-    assert page.evaluate("() => document.querySelector('.js-plotly-plot').dataset.tag") == "same"
 
 
 def test_a_lost_server_greys_the_charts_and_a_restart_goes_on(page, serve, tmp_path, record, write_step):
