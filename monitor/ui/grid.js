@@ -194,7 +194,7 @@ function traces(g, panel) {
   made.push({ ...over, x: bad.map((b) => b[0]), y: bad.map(() => 0.04), text: bad.map((b) => badText(b[1])), marker: { symbol: "x", size: 8, color: colours.critical } });
   const shape = { onset: "triangle-down", bounds: "diamond", checkpoint: "triangle-up" };
   made.push({ ...over, x: g.marks.map((m) => m.step), y: g.marks.map((m) => (m.kind === "checkpoint" ? 0 : 1)), text: g.marks.map((m) => safe(m.label)),
-    marker: { symbol: g.marks.map((m) => shape[m.kind]), size: g.marks.map((m) => (m.kind === "checkpoint" ? 6 : 9)), color: g.marks.map((m) => markColour(m, colours)) } });
+    marker: { symbol: g.marks.map((m) => shape[m.kind]), size: g.marks.map((m) => (m.kind === "checkpoint" ? 5 : 9)), color: g.marks.map((m) => markColour(m, colours)), line: { width: 0 }, opacity: 1 } });
   return made;
 }
 
