@@ -198,6 +198,15 @@ def test_collapsing_names_signature_onset_regime_and_bound_on_every_page(desk):
     assert "last good checkpoint: step 20" in words
 
 
+def test_control_tells_the_lint_with_a_way_to_fill_in_its_remedy(desk):
+    desk.collapsing(steps=4)
+    at = desk.open("control")
+    assert "DISPO reports length collapse" in shown(at)
+    assert [link.proto.label for link in at.get("page_link") if "Fill in" in link.proto.label] == [
+        "Fill in w_min of A<0: 1 → 0"
+    ]
+
+
 def test_the_alert_card_gives_times_reasons_and_the_way_out(desk):
     desk.collapsing()
     at = desk.open("alerts")

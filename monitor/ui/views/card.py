@@ -167,7 +167,11 @@ def ratios(alert: AlertRow, series: Series) -> list[tuple[str, str, str]]:
     found = []
     if alert.score is not None and math.isfinite(alert.score):
         found.append(
-            ("Score / threshold", f"{number(alert.score, 2)}x", "Evidence over what the rule asks for; 1 fires.")
+            (
+                "Score / threshold",
+                f"{number(alert.score, 2)}x",
+                "Evidence over what the rule asks for; below 1 a guard fired, not the shift.",
+            )
         )
     effect, needed = _float(alert.evidence.get("effect")), _effect_needed(alert)
     if effect is not None and needed:

@@ -12,10 +12,11 @@ import streamlit as st
 
 from regimescope.monitor.bounds import Bounds, Limits, SignLimits
 from regimescope.monitor.query import named_bounds
+from regimescope.monitor.ui.answers import lint_note
 from regimescope.monitor.ui.context import Context, current
 from regimescope.monitor.ui.facts import Proposal, RunFacts, load_facts, proposal
-from regimescope.monitor.ui.header import REVIEW_OPEN
-from regimescope.monitor.ui.session import chosen_run, control_allowed, plain_errors
+from regimescope.monitor.ui.header import REVIEW_OPEN, badge
+from regimescope.monitor.ui.session import chosen_run, control_allowed, page_link, plain_errors
 from regimescope.monitor.ui.texts import REGIME_OF, bound_label, driver_text, eps_label, weight
 from regimescope.monitor.ui.views.history import command_history, command_rows
 from regimescope.monitor.ui.views.review import Request, ask, open_review
@@ -84,6 +85,7 @@ def _editor(facts: RunFacts, allowed: bool) -> None:
         return
     st.caption(f"Revision {bounds.revision}, in force since step {bounds.since_step}. Absolute weights.")
     suggested = _suggested(facts)
+    _lint(facts, suggested)
     if suggested is not None:
         move = f"{bound_label(suggested.bound)} {weight(suggested.old)} → {weight(suggested.new)}"
         st.info(f"Prefilled from the alert: {move}", icon=":material/lightbulb:")
@@ -102,6 +104,20 @@ def _editor(facts: RunFacts, allowed: bool) -> None:
                     value = suggested.new if suggested and suggested.bound == name else start[name]
                     wanted[name] = _field(name, start[name], value, limits, f"{base}-{name}", allowed)
     _review_button(facts, bounds.bounds.with_values(wanted), allowed, suggested)
+
+
+def _lint(facts: RunFacts, suggested: Proposal | None) -> None:
+    """What the bounds in force themselves risk, with a way to fill in its remedy."""
+    note = lint_note(facts.alerts)
+    if not note:
+        return
+    with st.container(border=True, gap="xsmall", key="prose-lint"):
+        badge("bounds lint", "watch")
+        st.text(note.removeprefix("bounds lint: "))
+        change = facts.lint_remedy
+        if change is not None and (suggested is None or suggested.bound != change.bound):
+            label = f"Fill in {bound_label(change.bound)}: {weight(change.old)} → {weight(change.new)}"
+            page_link("control", label, icon=":material/edit:", alert=change.alert_id)
 
 
 def _field(name: str, now: float, value: float, limits: SignLimits, key: str, allowed: bool) -> float:
