@@ -8,6 +8,7 @@ rules.toml.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
@@ -18,6 +19,7 @@ RECOMPUTED_AT = frozenset((8, 10, 13, 16, 20, 25, 32, 40))
 RESEAT_POINTS = 3
 _NOISE_RATE = 1 - 0.5 ** (1 / 480)
 _SETTLED = 40
+_FAR = 8
 _TO_SD = 1.4826  # median absolute deviation to standard deviation of a normal
 
 
@@ -238,7 +240,7 @@ class Ewma:
     2.0
     """
 
-    __slots__ = ("_last", "_one", "_rate", "_two", "count", "value")
+    __slots__ = ("_far", "_near", "_past", "_rate", "count", "value")
 
     def __init__(self, half_life: float) -> None:
         self._rate = decay(half_life)
@@ -247,31 +249,34 @@ class Ewma:
     def restart(self) -> None:
         self.value = 0.0
         self.count = 0
-        self._last: tuple[float, float] = (0.0, 0.0)  # the two values before
-        self._one = self._two = 0.0  # mean |difference| to the value before, to the one before that
+        self._past: deque[float] = deque(maxlen=_FAR)
+        self._near = self._far = 0.0  # mean |difference| over 1 point, over _FAR points
 
     def update(self, value: float) -> None:
         self.count = count = self.count + 1
         self.value += max(self._rate, 1 / count) * (value - self.value)
-        last, before = self._last
-        if count > 2:
-            rate = max(_NOISE_RATE, 1 / (count - 2))
-            self._one += rate * (abs(value - last) - self._one)
-            self._two += rate * (abs(value - before) - self._two)
-        self._last = (value, last)
+        past = self._past
+        if count > 1:
+            self._near += max(_NOISE_RATE, 1 / (count - 1)) * (abs(value - past[-1]) - self._near)
+        if count > _FAR:
+            self._far += max(_NOISE_RATE, 1 / (count - _FAR)) * (abs(value - past[0]) - self._far)
+        past.append(value)
 
     def standard_error(self) -> float:
         """Of the mean, times 1.5 for what AR(1) leaves out.
 
-        From first and second differences, which a slow drift leaves alone: with AR(1) noise E|d2|/E|d1| = sqrt(1 + phi)
-        and E|d1| = 2·sigma·sqrt((1 - phi)/pi). Then var = sigma² · a/(2 - a) · (1 + phi·b)/(1 - phi·b) with a the rate
-        and b = 1 - a.
+        From differences over 1 and m = 8 points, which a slow drift hardly moves: with AR(1) noise
+        E|d_m| = 2·sigma·sqrt((1 - phi^m)/pi), so (E|d_1|/E|d_m|)² = (1 - phi)/(1 - phi^m), solved for phi by iteration.
+        Then var = sigma² · a/(2 - a) · (1 + phi·b)/(1 - phi·b) with a the rate and b = 1 - a.
         """
-        if self._one <= 0:
+        if self._near <= 0:
             return 0.0
         least = 0.3 if self.count < _SETTLED else 0.0  # few differences say little about phi
-        phi = min(0.9, max(least, (self._two / self._one) ** 2 - 1))
-        sigma = self._one / 2 * math.sqrt(math.pi / (1 - phi))
+        ratio = (self._near / self._far) ** 2 if self._far > 0 else 1.0
+        phi = min(0.95, max(least, 1 - ratio))
+        for _ in range(4):
+            phi = min(0.95, max(least, 1 - ratio * (1 - phi**_FAR)))
+        sigma = self._near / 2 * math.sqrt(math.pi / (1 - phi))
         rate = max(self._rate, 1 / self.count)
         carried = phi * (1 - rate)
         return 1.5 * sigma * math.sqrt(rate / (2 - rate) * (1 + carried) / (1 - carried))
