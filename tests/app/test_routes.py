@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from regimescope.monitor import Bounds, Limits, Recorder, WeightRule, query
 from regimescope.monitor.service import Monitor
 from regimescope.monitor.store import Store
-from regimescope.monitor.ui import context, routes, security
+from regimescope.monitor.ui import command_api, context, routes, security
 
 TOKEN = {"x-regimescope-token": "read-token"}
 START = {"pos": [0.8, 11.0], "neg": [0.0, 101.0]}
@@ -48,7 +48,7 @@ def shared(tmp_path_factory, write_step):
 @pytest.fixture
 def serve_as(monkeypatch):
     """serve_as(monitor, **changes) -> a client of the routes under a context with these changes."""
-    monkeypatch.setattr(routes, "GATE", security.ControlGate())
+    monkeypatch.setattr(command_api, "GATE", security.ControlGate())
 
     def start(monitor, **changes):
         given = {

@@ -1,0 +1,178 @@
+"""GET /api/series: the rows that a live chart lacks, or an envelope of the whole, with what the charts mark.
+
+The handler is a plain function: Starlette runs it in its thread pool, not on the event loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from regimescope.monitor import query
+from regimescope.monitor.ui.api import BadRequest, authorised, refused
+from regimescope.monitor.ui.context import Context
+
+MAX_METRICS = 64
+MAX_MARKS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Something that all charts show at a step."""
+
+    step: int
+    kind: Literal["onset", "bounds", "checkpoint"]
+    label: str
+    severity: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesRequest:
+    """The query of GET /api/series, checked for form; run, slice and metrics are looked up by the handler."""
+
+    run: str
+    "Path of the run below the root, as the index knows it."
+    slice_id: int
+    metrics: tuple[str, ...]
+    epoch: str
+    'Epoch the client holds; "" = nothing yet.'
+    since: int
+    "Last step the client has; -1 = none."
+    x0: int | None
+    x1: int | None
+    "Range of an envelope; None = to the end."
+    n: int
+    "About so many points a metric, 50..2000."
+
+    @classmethod
+    def parse(cls, params: QueryParams) -> SeriesRequest:
+        """Raises BadRequest."""
+        metrics = tuple(name for name in params.get("metrics", "").split(",") if name)
+        if not metrics or len(metrics) > MAX_METRICS:
+            raise BadRequest(f"metrics: want 1 to {MAX_METRICS} names with commas between, got {len(metrics)}")
+        return cls(
+            run=params.get("run", ""),
+            slice_id=_integer(params, "slice", 0) or 0,
+            metrics=metrics,
+            epoch=params.get("epoch", ""),
+            since=_step(params, "since", -1),
+            x0=_integer(params, "x0", None),
+            x1=_integer(params, "x1", None),
+            n=min(2000, max(50, _step(params, "n", 1000))),
+        )
+
+
+def _integer(params: QueryParams, name: str, default: int | None) -> int | None:
+    text = params.get(name, "")
+    if not text:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        raise BadRequest(f"{name}={text[:40]!r}: want a whole number") from None
+    if abs(value) > 2**53:
+        raise BadRequest(f"{name}={value}: out of range")
+    return value
+
+
+def _step(params: QueryParams, name: str, default: int) -> int:
+    value = _integer(params, name, default)
+    return default if value is None else value
+
+
+def series(request: Request) -> Response:
+    """New rows since the client's last step, or the whole range as an envelope when its epoch is another one.
+
+    No news is a body of some 60 bytes.
+    """
+    try:
+        ctx = authorised(request)
+        ask = SeriesRequest.parse(request.query_params)
+        with ctx.monitor.store.cursor() as con:
+            run_key = query.run_key_of(con, ask.run)
+            if run_key is None:
+                raise BadRequest("no such run below this root", 404)
+            body = _series_body(ctx, con, run_key, ask)
+    except BadRequest as error:
+        return refused(str(error), error.status)
+    return JSONResponse(body, headers={"cache-control": "no-store"})
+
+
+def _series_body(ctx: Context, con: query.Connection, run_key: int, ask: SeriesRequest) -> dict[str, object]:
+    head = ctx.monitor.head(run_key)
+    body: dict[str, object] = {"epoch": head.epoch, "last": head.last}
+    live = ctx.monitor.liveness(run_key)
+    if live.stale:
+        body["stale"] = round(live.silent_s)
+    if (ask.epoch, ask.since) == (head.epoch, head.last):
+        return body
+    if ask.epoch == head.epoch:
+        found = query.news(con, run_key, ask.slice_id, ask.metrics, ask.since)
+    else:
+        _check_names(con, run_key, ask)
+        found = _range(con, run_key, ask, head.last)
+    body["series"] = {name: _wire_series(found[name], head.last) for name in found}
+    body["marks"] = [asdict(mark) for mark in _marks(con, run_key)]
+    body["repeated"] = query.repeated_stretches(con, run_key)
+    return body
+
+
+def _range(con: query.Connection, run_key: int, ask: SeriesRequest, last: int) -> dict[str, query.Series]:
+    """All steps up to the head where they fit, else an envelope of the range."""
+    if ask.x0 is None and ask.x1 is None and last < ask.n:
+        return query.news(con, run_key, ask.slice_id, ask.metrics, -1)
+    end = last if ask.x1 is None else min(ask.x1, last)
+    return {name: query.envelope(con, run_key, ask.slice_id, name, ask.x0, end, ask.n) for name in ask.metrics}
+
+
+def _wire_series(found: query.Series, last: int) -> dict[str, object]:
+    """Steps up to the head, values rounded to 7 digits; a non-finite value is null, listed apart and counted."""
+    points = [(x, y) for x, y in zip(found.steps, found.values, strict=True) if x <= last]
+    values = [None if y is None else float(f"{y:.7g}") for _, y in points]
+    wire: dict[str, object] = {"x": [x for x, _ in points], "y": values}
+    if found.nonfinite:
+        wire |= {"bad": [x for x in found.nonfinite if x <= last], "bad_count": found.nonfinite_count}
+    if found.thinned:
+        wire["thinned"] = True
+    return wire
+
+
+def _check_names(con: query.Connection, run_key: int, ask: SeriesRequest) -> None:
+    if ask.slice_id and ask.slice_id not in {row.slice_id for row in query.slices(con, run_key)}:
+        raise BadRequest(f"run has no slice {ask.slice_id}", 404)
+    for name in ask.metrics:
+        if not query.is_known_metric(con, run_key, name):
+            raise BadRequest(f"no such metric {name[:60]!r}", 404)
+
+
+def _marks(con: query.Connection, run_key: int) -> list[Mark]:
+    """Onsets of alerts that fired, applied bounds, checkpoints; sorted by step."""
+    marks = [
+        Mark(step=a.step_onset, kind="onset", severity=a.severity, label=f"{a.signature.replace('_', ' ')}: onset")
+        for a in query.alerts(con, run_key)
+        if a.state != "pending"
+        and not a.superseded
+        and a.inhibited_by is None
+        and a.severity != "info"
+        and a.signature != "bounds_lint"  # a note about the settings, not something that set in
+    ]
+    for command in query.commands(con, run_key):
+        if command.kind == "set_bounds" and command.status == "applied" and command.applied_step is not None:
+            label = (
+                ", ".join(f"{c.name} {_number(c.old)} → {_number(c.new)}" for c in command.changes) or "no difference"
+            )
+            marks.append(Mark(step=command.applied_step, kind="bounds", label=f"bounds changed: {label}"))
+    marks += [
+        Mark(step=point.step, kind="checkpoint", label=f"checkpoint at step {point.step}")
+        for point in query.checkpoints(con, run_key)
+        if point.step is not None
+    ]
+    return sorted(marks, key=lambda mark: (mark.step, mark.kind))[-MAX_MARKS:]
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:g}"
