@@ -1,8 +1,7 @@
-"""Cost of the detectors: CPU microseconds per step of the whole suite. `python -m benchmarks.detector_cost [STEPS]`; target
-<= 50.
+"""Cost of the detectors: CPU microseconds per step of the whole suite; target <= 50. `./dev bench detector_cost [STEPS]`.
 
 The stream is a healthy run of a trainer that logs everything: about 30 scalars and all columns of the seven buckets,
-130 keys a step.
+109 keys a step.
 """
 
 from __future__ import annotations
