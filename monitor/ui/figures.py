@@ -176,18 +176,7 @@ def evidence_chart(
         marker={"size": 4},
         hovertemplate="step %{x}: %{y:.4g}<extra></extra>",
     )
-    before = baseline(series, alert.step_onset)
-    if before is not None:
-        text = f"{number(before.median)}: median of {before.points} points before"
-        figure.add_hline(
-            y=before.median,
-            line={"color": ink["muted"], "width": 1, "dash": "dot"},
-            annotation={"text": text, "font": {"color": ink["muted"], "size": 11}},
-            annotation_position="top right",
-        )
-        figure.add_hrect(
-            y0=before.low, y1=before.high, fillcolor=faded(ink["muted"], 0.12), line_width=0, layer="below"
-        )
+    _reference(figure, baseline(series, alert.step_onset), ink)
     figure.add_vrect(
         x0=alert.step_onset, x1=alert.step_detected, fillcolor=faded(color, 0.14), line_width=0, layer="below"
     )
@@ -201,6 +190,19 @@ def evidence_chart(
     figure.update_yaxes(title={"text": f"{escape(metric)}, {unit}" if unit else escape(metric), "font": {"size": 12}})
     figure.update_xaxes(range=_padded(first, last), title={"text": "step", "font": {"size": 12}})
     return figure
+
+
+def _reference(figure: go.Figure, before: Baseline | None, ink: Mapping[str, str]) -> None:
+    if before is None:
+        return
+    text = f"{number(before.median)}: median of {before.points} points before"
+    figure.add_hline(
+        y=before.median,
+        line={"color": ink["muted"], "width": 1, "dash": "dot"},
+        annotation={"text": text, "font": {"color": ink["muted"], "size": 11}},
+        annotation_position="top right",
+    )
+    figure.add_hrect(y0=before.low, y1=before.high, fillcolor=faded(ink["muted"], 0.12), line_width=0, layer="below")
 
 
 def _flag(figure: go.Figure, step: int, text: str, color: str, ink: Mapping[str, str], *, right: bool) -> None:

@@ -356,6 +356,14 @@ def test_a_rejection_is_shown_in_the_trainers_words(desk):
     assert "Rejected by the trainer: revision 3 is in force, not 0" in shown(desk.open("control", run="sick"))
 
 
+def test_a_request_that_was_sent_is_never_sent_again(desk):
+    desk.collapsing()
+    at = reviewed(desk, "neg.w_min", 0.0)
+    at.session_state["sent_requests"] = {at.session_state["review_request"].token}
+    apply(at)
+    assert desk.command_files("sick") == []
+
+
 def test_a_reason_is_required(desk):
     desk.collapsing()
     at = apply(reviewed(desk, "neg.w_min", 0.0), why="  ")

@@ -1,6 +1,6 @@
 """The card of one alert: times, proposed change, evidence as ratios, chart, why, other explanations, what people say.
 
-Numbers only: no invented probability. Marks (acknowledge, snooze, false alarm, note) go to the monitor's own segment.
+Numbers only: no invented probability. What people say (acknowledge, snooze, false alarm, note) is in marks.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import streamlit as st
 
 from regimescope.detectors import Rules, load_rules
 from regimescope.monitor import query
-from regimescope.monitor.errors import ControlError
 from regimescope.monitor.query import AlertRow, Series
 from regimescope.monitor.ui.answers import last_good_checkpoint
 from regimescope.monitor.ui.context import Context
@@ -22,7 +21,7 @@ from regimescope.monitor.ui.facts import RunFacts, proposal
 from regimescope.monitor.ui.figures import CONFIG, SEVERITY_TONE, Mark, baseline, evidence_chart, window
 from regimescope.monitor.ui.header import badge
 from regimescope.monitor.ui.palette import Tone
-from regimescope.monitor.ui.session import actor, page_link, theme
+from regimescope.monitor.ui.session import page_link, theme
 from regimescope.monitor.ui.texts import (
     REGIME_OF,
     bound_label,
@@ -34,11 +33,11 @@ from regimescope.monitor.ui.texts import (
     signature_text,
     weight,
 )
-from regimescope.monitor.ui.verdict import LINT, is_snoozed
+from regimescope.monitor.ui.verdict import LINT
+from regimescope.monitor.ui.views.marks import mark_text, say
 
 _POINTS = 600
 "Points of the evidence chart."
-_SNOOZE_STEPS = 50
 _TONES: Mapping[str, Tone] = {"critical": "critical", "watch": "watch", "info": "info"}
 
 
@@ -54,7 +53,7 @@ def alert_card(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[M
             _remedy(facts, alert)
             _why(alert)
         if not ctx.read_only:
-            _say(ctx, facts, alert)
+            say(ctx, facts, alert)
 
 
 def _head(alert: AlertRow, facts: RunFacts) -> None:
@@ -90,19 +89,6 @@ def times(alert: AlertRow, last_step: int | None) -> str:
     if alert.open and last_step is not None:
         return f"{text}; open for {plural(max(0, last_step - alert.step_detected), 'step')}"
     return f"{text}; last seen step {alert.step_last}"
-
-
-def mark_text(alert: AlertRow, last_step: int | None) -> str:
-    """What a person last said about it."""
-    if alert.mark is None:
-        return ""
-    by = f" by {alert.mark_actor}" if alert.mark_actor else ""
-    text = f": {alert.mark_text}" if alert.mark_text else ""
-    if alert.mark == "snooze":
-        asleep = is_snoozed(alert, last_step)
-        until = f" until step {alert.until_step}" if alert.until_step is not None else ""
-        return f"{'Snoozed' if asleep else 'Was snoozed'}{until}{by}{text}"
-    return f"{alert.mark.replace('_', ' ').capitalize()}{by}{text}"
 
 
 def _evidence(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[Mark]) -> None:
@@ -265,44 +251,3 @@ def _also(alert: AlertRow) -> None:
     also = signature_text(alert.signature).also
     if also:
         st.markdown("\n".join(["**Also consistent with**", "", *(f"- {line}" for line in also)]))
-
-
-def _say(ctx: Context, facts: RunFacts, alert: AlertRow) -> None:
-    """The four things a person can say about an alert."""
-    with st.container(horizontal=True, gap="small"):
-        if st.button("Acknowledge", icon=":material/done:", key=f"ack-{alert.alert_id}"):
-            _mark(ctx, facts, alert, "acknowledge")
-        with st.popover("Snooze", icon=":material/snooze:"), st.form(f"snooze-{alert.alert_id}", border=False):
-            steps = st.number_input("For how many steps", min_value=1, max_value=100_000, value=_SNOOZE_STEPS, step=10)
-            why = st.text_input("Reason")
-            st.caption("A snooze never hides a critical alert.")
-            if st.form_submit_button("Snooze"):
-                _mark(
-                    ctx, facts, alert, "snooze", why, until_step=(facts.live.last_step or alert.step_last) + int(steps)
-                )
-        with st.popover("False alarm", icon=":material/thumb_down:"), st.form(f"false-{alert.alert_id}", border=False):
-            why = st.text_input("What is it instead?")
-            if st.form_submit_button("Mark as false alarm"):
-                _mark(ctx, facts, alert, "false_alarm", why)
-        with st.popover("Note", icon=":material/edit_note:"), st.form(f"note-{alert.alert_id}", border=False):
-            text = st.text_area("Note for the next person")
-            if st.form_submit_button("Save note") and text.strip():
-                _mark(ctx, facts, alert, "note", text)
-        if alert.mark in ("acknowledge", "snooze", "false_alarm") and st.button(
-            "Reopen", icon=":material/undo:", key=f"reopen-{alert.alert_id}"
-        ):
-            _mark(ctx, facts, alert, "reopen")
-
-
-def _mark(
-    ctx: Context, facts: RunFacts, alert: AlertRow, kind: str, text: str = "", until_step: int | None = None
-) -> None:
-    try:
-        ctx.monitor.mark(
-            facts.run.run_key, kind=kind, alert_id=alert.alert_id, by=actor(), text=text.strip(), until_step=until_step
-        )
-    except ControlError as error:
-        st.error("Nothing was written.", icon=":material/error:")
-        st.text(str(error))
-        return
-    st.toast(f"{kind.replace('_', ' ').capitalize()}: written to the run's log", icon=":material/done:")
