@@ -1,4 +1,4 @@
-"""Cost of the detectors: CPU microseconds per step of the whole suite; target <= 50. `./dev bench detector_cost [STEPS]`.
+"""Cost of the detectors: CPU microseconds per step of the whole suite; target <= 50.
 
 The stream is a healthy run of a trainer that logs everything: about 30 scalars and all columns of the seven buckets,
 109 keys a step.

@@ -231,7 +231,7 @@ class Shift:
 
 
 class Ewma:
-    """An exponential mean that starts as a plain mean, and its standard error under AR(1) noise.
+    """An exponential mean that starts as a plain mean.
 
     >>> mean = Ewma(8)
     >>> for value in (1.0, 2.0, 3.0):
@@ -240,7 +240,7 @@ class Ewma:
     2.0
     """
 
-    __slots__ = ("_far", "_near", "_past", "_rate", "count", "value")
+    __slots__ = ("_rate", "count", "value")
 
     def __init__(self, half_life: float) -> None:
         self._rate = decay(half_life)
@@ -249,13 +249,26 @@ class Ewma:
     def restart(self) -> None:
         self.value = 0.0
         self.count = 0
+
+    def update(self, value: float) -> None:
+        self.count = count = self.count + 1
+        rate, plain = self._rate, 1 / count
+        self.value += (rate if rate > plain else plain) * (value - self.value)
+
+
+class NoisyEwma(Ewma):
+    """An Ewma that knows its standard error under AR(1) noise."""
+
+    __slots__ = ("_far", "_near", "_past")
+
+    def restart(self) -> None:
+        super().restart()
         self._past: deque[float] = deque(maxlen=_FAR)
         self._near = self._far = 0.0  # mean |difference| over 1 point, over _FAR points
 
     def update(self, value: float) -> None:
-        self.count = count = self.count + 1
-        self.value += max(self._rate, 1 / count) * (value - self.value)
-        past = self._past
+        super().update(value)
+        count, past = self.count, self._past
         if count > 1:
             self._near += max(_NOISE_RATE, 1 / (count - 1)) * (abs(value - past[-1]) - self._near)
         if count > _FAR:

@@ -50,8 +50,10 @@ class _Early(Detector):
 
     def _reading(self, point: Point, low: bool, score: float, evidence: Evidence) -> Reading:
         streaks = self._streaks
-        others = (point.signs | point.signs_before) - {self.rule.name}
-        level: Severity | None = None if not low else "warning" if others else "info"
+        level: Severity | None = None
+        if low:
+            others = (point.signs | point.signs_before) - {self.rule.name}
+            level = "warning" if others else "info"
         reached = streaks.update(point.step, level)
         if not low:
             return QUIET

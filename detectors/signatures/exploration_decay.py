@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from regimescope.detectors.core import Ewma, log_value
+from regimescope.detectors.core import Ewma, NoisyEwma, log_value
 from regimescope.detectors.driver import BucketHistory, Move
 from regimescope.detectors.lifecycle import QUIET, Reading, Streaks
 from regimescope.detectors.point import Detector, Point
@@ -51,7 +51,7 @@ class ExplorationDecay(Detector):
 
     def __init__(self, rule: Rule, core: Mapping[str, float], history: BucketHistory) -> None:
         super().__init__(rule)
-        self._accuracy, self._entropy = Ewma(rule.numbers["half_life"]), Ewma(rule.numbers["half_life"])
+        self._accuracy, self._entropy = NoisyEwma(rule.numbers["half_life"]), Ewma(rule.numbers["half_life"])
         self._sustained = Ewma(rule.numbers["peak_half_life"])
         self._needed = int(core["min_points"])
         self._history = history

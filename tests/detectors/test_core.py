@@ -127,7 +127,7 @@ def test_standard_error_of_the_mean_is_right_up_to_its_allowance(phi):
     """Monte Carlo: 1.5 x the spread of the exponential mean over 300 AR(1) series, within a third."""
     ends, errors = [], []
     for seed in range(300):
-        rng, x, mean = random.Random(seed), 0.0, core.Ewma(8)
+        rng, x, mean = random.Random(seed), 0.0, core.NoisyEwma(8)
         for _ in range(150):
             x = phi * x + math.sqrt(1 - phi**2) * rng.gauss(0, 1)
             mean.update(x)
