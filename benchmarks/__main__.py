@@ -1,17 +1,17 @@
 """`./dev bench` lists the benchmarks, `./dev bench NAME [options]` runs one. Every figure in README and docs comes from
 one of them.
 
-A benchmark is a module of this folder that runs as `python -m benchmarks.NAME`; names that begin with an underscore are
-helpers.
+A benchmark is a module of this folder with `main(argv) -> int`, or a folder whose `__main__` has it; names that begin
+with an underscore are helpers.
 """
 
 from __future__ import annotations
 
 import ast
 import pkgutil
-import runpy
 import sys
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -44,9 +44,9 @@ def main(argv: list[str]) -> int:
         hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(known)}"
         print(f"bench: no benchmark {name!r}: {hint}", file=sys.stderr)
         return 2
-    sys.argv = [f"./dev bench {name}", *argv[1:]]
-    runpy.run_module(f"benchmarks.{name}", run_name="__main__")
-    return 0
+    module = import_module(f"benchmarks.{name}.__main__" if (FOLDER / name).is_dir() else f"benchmarks.{name}")
+    result: int = module.main(argv[1:])
+    return result
 
 
 if __name__ == "__main__":

@@ -74,11 +74,13 @@ class Case:
 
 def main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
+    work = _outcomes if args.rescue is None else _rescues
     with tempfile.TemporaryDirectory() as folder:
-        root = args.keep or Path(folder)
-        if args.rescue is not None:
-            return _rescues(root, args)
-        return _outcomes(root, args)
+        try:
+            return work(args.keep or Path(folder), args)
+        except BenchmarkError as error:
+            print(f"bench: {error}", file=sys.stderr)
+            return 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -222,7 +224,4 @@ def _wait_for_step(run_dir: Path, process: subprocess.Popen[bytes], step: int) -
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except BenchmarkError as error:
-        sys.exit(f"bench: {error}")
+    sys.exit(main(sys.argv[1:]))
