@@ -12,7 +12,7 @@ export default function ({ data, parentElement }) {
   if (!before) {
     grids.set(root, g);
     g.heard = Date.now();
-    g.resize = new ResizeObserver(() => g.charts.forEach((c) => c.drawn && window.Plotly.Plots.resize(c.div)));
+    g.resize = new ResizeObserver(() => g.charts.forEach((c) => c.drawn && c.div.offsetWidth && window.Plotly.Plots.resize(c.div)));
     g.resize.observe(root);
     poll(g);
   } else if (before.token !== data.token) { clearTimeout(g.timer); poll(g); }
