@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -214,7 +215,7 @@ class _Signals:
         self.interrupted = threading.Event()
         self.at_once = False
         self.exit_code = 0
-        self._before = {}  # type: ignore[var-annotated]
+        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> _Signals:
         if threading.current_thread() is threading.main_thread():
