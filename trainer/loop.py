@@ -113,8 +113,7 @@ class Trainer:
 
     # ---------------------------------------------------------------------------------------------------- the loop
     def run(self, boundary: ControlBoundary) -> Iterator[StepReport]:
-        """Train up to `config.steps`, one report per step. Ends early when the boundary says so, or after
-        `max_dead_steps`."""
+        """Train up to `config.steps`, one report per step. Ends early at the boundary, or after `max_dead_steps`."""
         limit = self.config.update.max_dead_steps
         for step in range(self.first_step, self.config.steps):
             if not boundary.visit(step):
@@ -128,13 +127,8 @@ class Trainer:
         rule, revision = WeightRule.capped(boundary.bounds), boundary.revision
 
         with clock("rollout"):
-            problems, own = self._problems.take(config.rollout.prompts), config.rollout
-            judged = sample(
-                self.policy, self._engine, self._verifier, problems, self._spec(step), overlong=own.overlong
-            )
-            old, entropy_sum = evaluate_old(
-                self.policy, judged, config.rollout.temperature
-            )  # now: before anything is updated
+            judged = self._sample(step)
+            old, entropy_sum = evaluate_old(self.policy, judged, config.rollout.temperature)  # before any update
 
         groups = group_advantages(judged.rewards)
         experience = self._queue.push(usable_experience(judged, groups, old))
@@ -189,9 +183,7 @@ class Trainer:
             with clock("stats"):
                 scalars = torch.stack([loss, norm, terms.ratio.max()]).double()
                 update_sums = token_sums(terms, entropy) if self.config.record.statistics else torch.zeros(0)
-                host = torch.cat(
-                    [scalars, update_sums[:BUCKET_SIZE]]
-                ).tolist()  # the one copy from the device of this update
+                host = torch.cat([scalars, update_sums[:BUCKET_SIZE]]).tolist()  # the update's one copy to the host
                 sums = update_sums if len(sums) == 0 else sums + update_sums
             finite = all(x - x == 0.0 for x in host[:2])
             with clock("update"):
@@ -212,7 +204,7 @@ class Trainer:
             self._recorder.event(
                 "skipped_updates", {"updates": totals.skipped, "reason": "loss or gradient not finite"}, step=step
             )
-        self._weight_version += 1
+        self._weight_version += totals.skipped < len(totals.grad_norms)
         self._engine.sync(self.policy.model.named_parameters(), self._weight_version)
         return totals
 
@@ -232,10 +224,12 @@ class Trainer:
         return result.terms, out.entropy[out.valid], result.loss.detach(), norm
 
     # -------------------------------------------------------------------------------------------------- the others
-    def _spec(self, step: int) -> SamplingSpec:
-        own = self.config.rollout
-        seed = self.config.seed * SEED_STRIDE + step
-        return SamplingSpec(n=own.group, temperature=own.temperature, max_tokens=own.max_tokens, seed=seed)
+    def _sample(self, step: int) -> Judged:
+        """The responses of this step, judged."""
+        own, seed = self.config.rollout, self.config.seed * SEED_STRIDE + step
+        problems = self._problems.take(own.prompts)
+        spec = SamplingSpec(n=own.group, temperature=own.temperature, max_tokens=own.max_tokens, seed=seed)
+        return sample(self.policy, self._engine, self._verifier, problems, spec, overlong=own.overlong)
 
     def _evaluate(self, step: int) -> tuple[float, float]:
         """(share of held-out problems answered correctly by one sample each, their number)."""

@@ -64,8 +64,7 @@ def rollout_metrics(judged: Judged, groups: GroupAdvantages, entropy_sum: float)
 
 
 def update_metrics(totals: UpdateTotals) -> dict[str, Metric]:
-    """Metrics of the gradient updates; one version of the weights generated a batch, so every token has the same
-    lag."""
+    """Metrics of the gradient updates; one version of the weights generated a batch, so all tokens have one lag."""
     metrics: dict[str, Metric] = {
         "lag_mean": (float(totals.lag), float(totals.tokens)),
         "lag_p95": float(totals.lag),
