@@ -11,7 +11,8 @@ from regimescope.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("trainer", "monitor", "detectors")
-SOURCES = [p for name in (*PACKAGES, "benchmarks", "tests") for p in sorted((ROOT / name).rglob("*.py"))] + [ROOT / "app.py"]
+FOLDERS = (*PACKAGES, "benchmarks", "tests")
+SOURCES = [ROOT / "app.py", *(p for name in FOLDERS for p in sorted((ROOT / name).rglob("*.py")))]
 
 
 @pytest.mark.parametrize("name", PACKAGES)
@@ -26,7 +27,8 @@ def test_file_opens_with_what_it_is(path):
 
 
 def test_no_package_file_under_tests():
-    assert not list((ROOT / "tests").rglob("__init__.py")), "importlib mode: such a file makes a folder importable under a bare name"
+    """In importlib mode such a file makes its folder importable under a bare name."""
+    assert not list((ROOT / "tests").rglob("__init__.py"))
 
 
 def test_every_command_is_documented():
@@ -45,6 +47,6 @@ def test_help_and_unknown_command(capsys):
 @pytest.mark.parametrize("module", ["regimescope.detectors", "regimescope.monitor"])
 def test_light_parts_stay_light(module):
     """A Recorder or a detector suite inside somebody's trainer must not drag our packages in."""
-    code = f"import sys, {module}; print(*{{m.partition('.')[0] for m in sys.modules}} - sys.stdlib_module_names - {{'regimescope'}})"
+    code = f"import sys, {module}; print(*{{m.partition('.')[0] for m in sys.modules}} - sys.stdlib_module_names)"
     out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not [m for m in out if not m.startswith(("_", "site", "distutils"))]
+    assert not [m for m in out if not m.startswith(("_", "regimescope", "site", "distutils"))]

@@ -16,10 +16,11 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     out = tmp_path_factory.mktemp("wheel")
-    source = out / "source"  # a copy: setuptools leaves a build folder behind, and a stale one would hide a missing file
-    shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(".*", "runs", "build", "*.egg-info", "__pycache__"))
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--disable-pip-version-check", "-w", str(out), str(source)]
-    subprocess.run(command, check=True, capture_output=True)
+    source = out / "source"  # a copy: setuptools leaves a build folder behind, a stale one would hide a missing file
+    unwanted = shutil.ignore_patterns(".*", "runs", "screenshots", "build", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT, source, symlinks=True, ignore=unwanted)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--disable-pip-version-check"]
+    subprocess.run([*pip, "-w", str(out), str(source)], check=True, capture_output=True)
     (path,) = out.glob("regimescope-*.whl")
     return path
 
@@ -38,7 +39,8 @@ def test_wheel_holds_folders_and_data(wheel):
 def test_bare_install_runs(wheel, tmp_path):
     venv.create(tmp_path / "bare", with_pip=True)
     python = tmp_path / "bare" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", wheel], check=True)
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, wheel], check=True)
     command = tmp_path / "bare" / "bin" / "regimescope"
     assert "commands:" in subprocess.run([command, "--help"], capture_output=True, text=True, check=True).stdout
     for name, extra in (("serve", "app"), ("train", "trainer"), ("check", "monitor")):

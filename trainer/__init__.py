@@ -1,1 +1,1 @@
-"""A reference RLVR trainer on torch and transformers: groups, verifiable rewards, importance weights bounded per sign of the advantage."""
+"""A reference RLVR trainer: groups, verifiable rewards, importance weights bounded per sign of the advantage."""

@@ -1,7 +1,8 @@
 """The `regimescope` command: a table from sub-command to module, each loaded when it is asked for.
 
-`regimescope --help` works from the bare wheel; a command whose packages are missing says which extra to install and exits 2. Every command module
-has `main(argv) -> int`. Exit codes: 0 good, 1 a critical alert (`check`), 2 a user's mistake, 130 interrupted.
+`regimescope --help` works from the bare wheel; a command whose packages are missing says which extra to install and
+exits 2. Every command module has `main(argv) -> int`. Exit codes: 0 good, 1 a critical alert (`check`) or a refused
+command, 2 a user's mistake, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -26,17 +27,18 @@ class Command:
     "Arguments put before the user's, for modules that serve several commands."
 
 
+_STEER = "regimescope.monitor.steer"
 COMMANDS = {
     "train": Command("regimescope.trainer.train", "trainer", "run the reference trainer"),
     "warm-start": Command("regimescope.trainer.warm_start", "trainer", "make the tiny policy's warm starts"),
-    "serve": Command("regimescope.monitor.serve", "app", "ingest, detect and show the runs below a root in the browser"),
+    "serve": Command("regimescope.monitor.serve", "app", "ingest, detect, show the runs below a root in the browser"),
     "runs": Command("regimescope.monitor.runs", "monitor", "list the runs below a root"),
     "check": Command("regimescope.monitor.check", "monitor", "run the detectors over a run; exit 1 on a critical alert"),
-    "bounds": Command("regimescope.monitor.steer", "", "ask a running trainer for other clip bounds", ("set_bounds",)),
-    "pause": Command("regimescope.monitor.steer", "", "pause a running trainer at its next step boundary", ("pause",)),
-    "resume": Command("regimescope.monitor.steer", "", "let a paused trainer go on", ("resume",)),
-    "checkpoint": Command("regimescope.monitor.steer", "", "ask a running trainer for a checkpoint", ("checkpoint",)),
-    "stop": Command("regimescope.monitor.steer", "", "stop a running trainer at its next step boundary", ("stop",)),
+    "bounds": Command(_STEER, "", "ask a running trainer for other clip bounds", ("set_bounds",)),
+    "pause": Command(_STEER, "", "pause a running trainer at its next step boundary", ("pause",)),
+    "resume": Command(_STEER, "", "let a paused trainer go on", ("resume",)),
+    "checkpoint": Command(_STEER, "", "ask a running trainer for a checkpoint", ("checkpoint",)),
+    "stop": Command(_STEER, "", "stop a running trainer at its next step boundary", ("stop",)),
 }
 
 
@@ -61,10 +63,8 @@ def usage() -> str:
     """The text of `regimescope --help`."""
     width = max(map(len, COMMANDS))
     rows = [f"  {name:<{width}}  {command.help}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        ["usage: regimescope COMMAND [options]", "", "Live diagnostics for RLVR training runs.", "", "commands:", *rows, ""]
-        + ["`regimescope COMMAND --help` lists the options of a command."]
-    )
+    head = ["usage: regimescope COMMAND [options]", "", "Live diagnostics for RLVR training runs.", "", "commands:"]
+    return "\n".join([*head, *rows, "", "`regimescope COMMAND --help` lists the options of a command."])
 
 
 def _run(name: str, command: Command, rest: list[str]) -> int:
@@ -73,9 +73,8 @@ def _run(name: str, command: Command, rest: list[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "regimescope":
             raise
-        return _fail(
-            f"`regimescope {name}` needs the package {error.name!r}. Install it with: pip install 'regimescope[{command.extra}]'"
-        )
+        install = f"pip install 'regimescope[{command.extra}]'"
+        return _fail(f"`regimescope {name}` needs the package {error.name!r}. Install it with: {install}")
     try:
         return entry([*command.prefix, *rest])
     except RegimescopeError as error:

@@ -1,4 +1,4 @@
-"""The main job with real processes and a real browser: a run collapses, the page says why, a bound is moved there, the trainer dies and goes on.
+"""The main job, end to end: a run collapses, the page says why, a bound is moved there, the trainer dies and goes on.
 
 Server, trainer and Chromium are what a user starts. Nothing is simulated but the person.
 """
@@ -77,9 +77,12 @@ def test_watch_steer_kill_resume(page, serve, launch, tmp_path):
     wait_until(lambda: lines(run_dir, "step")[-1]["s"] >= step + 2, "two steps under the new bounds")
     for row in lines(run_dir, "buckets"):
         assert row["rev"] == (1 if row["s"] >= step else 0)
-    series = wait_until(
-        lambda: (body := server.series(RUN, "neg.w_min")["series"]["neg.w_min"])["x"][-1:] > [step] and body, "the new bound in the route"
-    )
+
+    def bound_curve():
+        curve = server.series(RUN, "neg.w_min")["series"]["neg.w_min"]
+        return curve if curve["x"][-1:] > [step] else None
+
+    series = wait_until(bound_curve, "the new bound in the route")
     for at, value in zip(series["x"], series["y"], strict=True):
         assert value == (0.0 if at >= step else 1.0)
 
@@ -92,7 +95,8 @@ def test_watch_steer_kill_resume(page, serve, launch, tmp_path):
 
     # resume: the run goes on under the acked bounds, and no acknowledged step is lost
     launch([*train, "--resume", "--steps", str(done + 4)], server.root)
-    header = wait_until(lambda: len(list((run_dir / "segments").glob("r*.jsonl"))) > 1 and lines(run_dir, "header", 1), "a second launch")[0]
+    wait_until(lambda: len(list((run_dir / "segments").glob("r*.jsonl"))) > 1, "a second launch")
+    header = wait_until(lambda: lines(run_dir, "header", 1), "its header")[0]
     assert header["start"] == "resume" and header["first_step"] in (done, done + 1)
     assert header["revision"] == 1 and header["bounds"]["neg"] == [0.0, 101.0]
     wait_until(lambda: lines(run_dir, "end", 1), "the end of the resumed run")
