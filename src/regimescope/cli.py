@@ -33,7 +33,7 @@ COMMANDS = {
     "warm-start": Command("regimescope.trainer.warm_start", "trainer", "make the tiny policy's warm starts"),
     "serve": Command("regimescope.monitor.serve", "app", "ingest, detect, show the runs below a root in the browser"),
     "runs": Command("regimescope.monitor.runs", "monitor", "list the runs below a root"),
-    "check": Command("regimescope.monitor.check", "monitor", "run the detectors over a run; exit 1 on a critical alert"),
+    "check": Command("regimescope.monitor.check", "monitor", "run the detectors over a run; a critical alert exits 1"),
     "bounds": Command(_STEER, "", "ask a running trainer for other clip bounds", ("set_bounds",)),
     "pause": Command(_STEER, "", "pause a running trainer at its next step boundary", ("pause",)),
     "resume": Command(_STEER, "", "let a paused trainer go on", ("resume",)),
