@@ -22,8 +22,6 @@ class GroupAdvantages:
     "[prompts, group], float32; exactly 0 where not usable."
     usable: Tensor
     "[prompts, group] bool: the response was judged, and the rewards of its group differ."
-    std: Tensor
-    "[prompts], float64: standard deviation of the judged rewards of each group, 0 where there are fewer than two."
 
 
 def overlong_penalty(length: int, *, limit: int, cache: int) -> float:
@@ -55,4 +53,4 @@ def group_advantages(rewards: Tensor, *, eps: float = EPS) -> GroupAdvantages:
     differ = low < high  # not std > 0: the mean of equal floats may be off by a rounding
     usable = judged & differ[:, None]
     advantages = torch.where(usable, centred / (std + eps), torch.zeros_like(centred))
-    return GroupAdvantages(advantages=advantages.float(), usable=usable, std=torch.where(differ, std[:, 0], 0.0))
+    return GroupAdvantages(advantages=advantages.float(), usable=usable)

@@ -18,7 +18,8 @@ from regimescope.monitor.control import ControlState, read_control_state, replac
 from regimescope.monitor.errors import BoundsError
 from regimescope.monitor.launch import list_segments
 from regimescope.trainer.checkpoint import Checkpoint, CheckpointFolder, read_checkpoint
-from regimescope.trainer.config import TrainConfig, build, override
+from regimescope.trainer.config import TrainConfig
+from regimescope.trainer.config_file import build, override
 from regimescope.trainer.errors import ConfigError
 
 CONFIG_FILE = "config.json"
@@ -59,7 +60,7 @@ def resumed_start(run_dir: Path, given: TrainConfig | None, settings: Sequence[s
     agree with the stored one."""
     if not has_run(run_dir):
         raise ConfigError(f"--resume: {run_dir} holds no run; leave --resume out to start one")
-    config = override(_stored_config(run_dir, given), settings)
+    config = override(_stored_config(run_dir, given, settings), settings)
     newest = CheckpointFolder(run_dir, keep=1).latest()
     checkpoint = None if newest is None else read_checkpoint(newest)
     first_step = 0 if checkpoint is None else checkpoint.meta.step + 1
@@ -90,7 +91,7 @@ def store_config(run_dir: Path, config: TrainConfig) -> None:
         raise ConfigError(f"cannot write into {run_dir}: {error.strerror}; choose another --run-dir") from None
 
 
-def _stored_config(run_dir: Path, given: TrainConfig | None) -> TrainConfig:
+def _stored_config(run_dir: Path, given: TrainConfig | None, settings: Sequence[str]) -> TrainConfig:
     path = run_dir / CONFIG_FILE
     try:
         stored = build(json.loads(path.read_text("utf-8")), str(path))
@@ -99,7 +100,8 @@ def _stored_config(run_dir: Path, given: TrainConfig | None) -> TrainConfig:
     except (OSError, ValueError) as error:
         raise ConfigError(f"--resume: {path} cannot be read: {error}") from None
     if given is not None:
-        other = _differences(stored, given)
+        named = {text.partition("=")[0].strip() for text in settings}  # may differ: that is what they are for
+        other = [key for key in _differences(stored, given) if key not in named]
         if other:
             raise ConfigError(
                 f"--resume: {', '.join(other)} differ from the stored configuration of {run_dir}; "

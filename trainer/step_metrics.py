@@ -54,12 +54,14 @@ def rollout_metrics(judged: Judged, groups: GroupAdvantages, entropy_sum: float)
     metrics = response_metrics(judged.responses)
     metrics["entropy_mean"] = (entropy_sum / token_count, float(token_count))
     metrics["tokens"] = float(token_count)
-    metrics["reward_std"] = (groups.std.mean().item(), group_count)
     metrics["zero_variance_frac"] = (_share(alike), group_count)
     metrics["all_correct_frac"] = (_share(correct.any(1) & ~wrong.any(1)), group_count)
     metrics["all_wrong_frac"] = (_share(wrong.any(1) & ~correct.any(1)), group_count)
     if judged_count:
-        metrics["reward_mean"] = (rewards.double().nanmean().item(), float(judged_count))
+        right, false = int(correct.sum()), int(wrong.sum())
+        mean = (right - false) / judged_count  # of +-1: before the overlong penalty
+        metrics["reward_mean"] = (mean, float(judged_count))
+        metrics["reward_std"] = (math.sqrt(1.0 - mean * mean), float(judged_count))
     return metrics
 
 

@@ -32,7 +32,8 @@ from regimescope.monitor.control import ControlFolder
 from regimescope.monitor.record import Recorder
 from regimescope.trainer.boundary import CAN, ControlBoundary
 from regimescope.trainer.checkpoint import CheckpointFolder
-from regimescope.trainer.config import TrainConfig, load_config, preset_names, scenario_names
+from regimescope.trainer.config import TrainConfig
+from regimescope.trainer.config_file import load_config, preset_names, scenario_names
 from regimescope.trainer.errors import ConfigError
 from regimescope.trainer.loop import StepReport, Trainer
 from regimescope.trainer.policy import load_policy
@@ -51,10 +52,10 @@ def main(argv: list[str]) -> int:
         if args.run_dir is None:
             raise ConfigError("--resume needs --run-dir: the folder of the run to go on with")
         sources = args.config is not None or args.preset is not None or args.scenario is not None
-        given = load_config(args.config, preset=args.preset, scenario=args.scenario) if sources else None
+        given = _config(args, settings) if sources else None
         with _only_trainer(args.run_dir):
             return _train(args.run_dir, resumed_start(args.run_dir, given, settings))
-    config = load_config(args.config, preset=args.preset, scenario=args.scenario, settings=settings)
+    config = _config(args, settings)
     point = fresh_start(config)
     run_dir = args.run_dir or _new_run_dir(config)
     if has_run(run_dir):
@@ -98,6 +99,10 @@ def _settings(args: argparse.Namespace) -> list[str]:
     """The options that are keys of the configuration, as settings; they win over --set."""
     shortcuts = {"steps": args.steps, "seed": args.seed, "pace": args.pace}
     return [*args.set, *(f"{key}={value}" for key, value in shortcuts.items() if value is not None)]
+
+
+def _config(args: argparse.Namespace, settings: list[str]) -> TrainConfig:
+    return load_config(args.config, preset=args.preset, scenario=args.scenario, settings=settings)
 
 
 def _new_run_dir(config: TrainConfig) -> Path:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regimescope.monitor.bounds import Bounds, SignBounds, SignRule, WeightRule
-from regimescope.trainer.config import preset_names, read_preset
+from regimescope.trainer.config_file import preset_names, read_preset
 from regimescope.trainer.errors import ConfigError
 from regimescope.trainer.objective import policy_loss
 

@@ -30,7 +30,7 @@ def test_groups_and_rewards() -> None:
     assert metrics["zero_variance_frac"] == (0.75, 4.0)
     assert metrics["all_correct_frac"] == (0.25, 4.0)
     assert metrics["all_wrong_frac"] == (0.25, 4.0)
-    assert metrics["reward_std"] == (pytest.approx(math.sqrt(4 / 3) / 4), 4.0)
+    assert metrics["reward_std"] == (1.0, 8.0)
     assert metrics["entropy_mean"] == (0.5, 48.0)
     assert metrics["tokens"] == 48.0
 
@@ -40,6 +40,7 @@ def test_groups_are_named_by_their_verdicts_also_where_a_length_penalty_makes_re
     metrics = rollout_metrics(batch, group_advantages(batch.rewards), entropy_sum=1.0)
     assert metrics["all_correct_frac"] == metrics["all_wrong_frac"] == (0.5, 2.0)
     assert metrics["zero_variance_frac"] == (0.0, 2.0)
+    assert metrics["reward_mean"] == (0.0, 4.0)  # the verifier's, before the penalty
 
 
 def test_a_step_without_any_verdict_has_no_reward() -> None:

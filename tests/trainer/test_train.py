@@ -167,6 +167,14 @@ def test_bounds_on_the_command_line_override_as_a_new_revision(tmp_path: Path) -
     assert state is not None and (state.revision, state.step, state.bounds.neg.w_min) == (1, 1, 0.5)
 
 
+def test_the_same_command_line_with_resume_goes_on(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    command = ["train", "--scenario", "healthy", "--seed", "3", "--run-dir", str(run_dir), *FAST]
+    assert cli([*command, "--steps", "1"]) == 0
+    assert cli([*command, "--steps", "2", "--resume"]) == 0
+    assert steps(run_dir) == [0, 1] and lines(run_dir, "header")[-1]["revision"] == 0
+
+
 def test_what_a_step_leaves_behind(tmp_path: Path) -> None:
     """Lines of a step in order, the canonical metrics, bucket sums equal to the tokens trained on."""
     run_dir = tmp_path / "run"
@@ -257,7 +265,7 @@ def test_a_folder_with_a_run_is_not_written_over(tmp_path: Path, capsys: pytest.
     capsys.readouterr()
     assert "already holds a run" in mistake(capsys, "--run-dir", run_dir)
     assert "is through with its 1 steps" in mistake(capsys, "--run-dir", run_dir, "--resume")
-    assert "update.lr" in mistake(
+    assert "bounds.neg, " in mistake(
         capsys, "--run-dir", run_dir, "--resume", "--scenario", "length-collapse", "--steps", "2"
     )
     assert "--set: unknown key" in mistake(capsys, "--run-dir", run_dir, "--resume", "--set", "lr=1")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from regimescope.trainer.config import build, known_keys, load_config, override, read_preset, scenario_names
+from regimescope.trainer.config_file import build, known_keys, load_config, override, read_preset, scenario_names
 from regimescope.trainer.errors import ConfigError
 
 DOCS = Path(__file__).parents[2] / "docs" / "trainer.md"
