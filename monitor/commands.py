@@ -17,7 +17,7 @@ from types import TracebackType
 from regimescope.monitor.appender import Appender
 from regimescope.monitor.control import KINDS, Command, replace_file
 from regimescope.monitor.errors import ControlError, WireError
-from regimescope.monitor.header import run_id
+from regimescope.monitor.header_writer import run_id
 from regimescope.monitor.ids import is_uuid, uuid7
 from regimescope.monitor.launch import SegmentName
 from regimescope.monitor.wire import WIRE_VERSION, encode

@@ -26,7 +26,7 @@ from regimescope.monitor.fields import (
     uuid_of,
     whole,
 )
-from regimescope.monitor.headers import read_launch, read_names
+from regimescope.monitor.header_reader import read_launch, read_names
 from regimescope.monitor.measures import Measures
 from regimescope.monitor.rows import Batch
 from regimescope.monitor.wire import decode, plain

@@ -22,7 +22,7 @@ from regimescope.monitor.bounds import Bounds, Limits, WeightRule
 from regimescope.monitor.control import Ack
 from regimescope.monitor.edges import LR1
 from regimescope.monitor.errors import RecorderError
-from regimescope.monitor.header import Header
+from regimescope.monitor.header_writer import Header
 from regimescope.monitor.token_stats import RatioHist, TokenStats
 from regimescope.monitor.wire import plain
 from regimescope.monitor.writer import Writer

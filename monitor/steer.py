@@ -17,7 +17,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from regimescope.monitor.answers import Answers, Outcome, median_step_s
+from regimescope.monitor.await_ack import Answers, Outcome, median_step_s
 from regimescope.monitor.bounds import Bounds
 from regimescope.monitor.commands import MonitorSegment, issue
 from regimescope.monitor.control import bounds_problems, read_control_state
