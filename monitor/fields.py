@@ -1,6 +1,6 @@
 """Values of a wire line, checked: each function returns a Python value or raises WireError naming the key.
 
-Used by `headers.py` and `lines.py`; what the keys mean is theirs to know.
+Used by `header_reader.py` and `lines.py`; what the keys mean is theirs to know.
 """
 
 from __future__ import annotations
