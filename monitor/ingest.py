@@ -37,6 +37,9 @@ class Ingester:
         self._walk_again = 0.0
         self.problems: dict[str, str] = {}
         "Segment that could not be read -> why, at the last try."
+        self.said: set[int] = set()
+        "Runs of which the last tick brought more than numbers: events, answers, marks, a launch, an end, losses."
+        self._revisions: dict[int, set[object]] = {}
         self._arrived: dict[int, float] = {}
         self._up_to_date: set[int] = set()
         self._more = False
@@ -48,6 +51,7 @@ class Ingester:
         duckdb.Error, OSError.
         """
         self._more = False
+        self.said = set()
         changed = set()
         with self._store.cursor() as con:
             paths = self._look()
@@ -62,8 +66,11 @@ class Ingester:
     def catch_up(self) -> set[int]:
         """Tick until nothing is left to read."""
         changed = self.tick()
+        said = self.said
         while self._more:
             changed |= self.tick()
+            said |= self.said
+        self.said = said
         return changed
 
     def silence(self) -> dict[int, float]:
@@ -87,7 +94,10 @@ class Ingester:
                 self._forget(con, path)
 
     def _forget(self, con: duckdb.DuckDBPyConnection, path: str) -> None:
-        self._arrived.pop(self._catalog.runs[path].run_key, None)
+        run_key = self._catalog.runs[path].run_key
+        self._arrived.pop(run_key, None)
+        self._revisions.pop(run_key, None)
+        self.said.add(run_key)
         self._transaction(con, None, path)
 
     def _read_run(self, con: duckdb.DuckDBPyConnection, path: str) -> int | None:
@@ -106,6 +116,7 @@ class Ingester:
             return None
         batch = Batch()
         run = known or self._catalog.run(path)
+        before = _outline(run)
         grown = self._read_files(run, folder, files, batch)
         if not run.launches and not run.stored:  # nothing but a torn header yet, or no trainer
             if not grown:
@@ -125,7 +136,16 @@ class Ingester:
         if grown:
             self._catalog.touch_run(run)
             self._transaction(con, batch)
+            if batch.says or before != _outline(run) or self._moved(run, batch):
+                self.said.add(run.run_key)
         return run.run_key if grown else None
+
+    def _moved(self, run: Run, batch: Batch) -> bool:
+        """Whether bucket rows came under a revision that this process has not seen yet."""
+        known, found = self._revisions.setdefault(run.run_key, set()), batch.revisions()
+        fresh = bool(found - known)
+        known |= found
+        return fresh
 
     def _read_files(self, run: Run, folder: Path, files: list[SegmentFile], batch: Batch) -> list[SegmentFile]:
         """Lines of the files -> batch; the files that had new ones."""
@@ -186,6 +206,7 @@ class Ingester:
                 run.status = "crashed"
                 self._catalog.touch_run(run)
                 given_up.add(run.run_key)
+                self.said.add(run.run_key)
         if given_up:
             self._transaction(con, Batch())
         return given_up
@@ -220,6 +241,13 @@ def _recall(reader: LineReader, path: Path) -> None:
         reader.recall(first.lines[0])
     except (WireError, IndexError):
         return  # its header was bad: so are its lines
+
+
+def _outline(run: Run) -> tuple[object, ...]:
+    """What of a run can change without a row of its own: launches and their ends, losses of the segments."""
+    launches = [(x.launch_id, x.ranks, x.state, x.end_reason, x.superseded_from) for x in run.launches.values()]
+    segments = [(x.name, x.lost, x.bad_lines, x.refused) for x in run.segments.values()]
+    return run.status, run.name, launches, segments
 
 
 def _replaced(run: Run, files: list[SegmentFile]) -> bool:

@@ -7,10 +7,12 @@ any new byte in a segment, repeated `state` events included: a trainer that paus
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
 from regimescope.monitor import query
+from regimescope.monitor.records import RunRow
 
 STALE_STEPS = 3.0
 "A run is stale after this many median step times of silence, but never before STALE_FLOOR_S."
@@ -63,17 +65,11 @@ class Pulse:
         return silent_s > max(GAP_FLOOR_S, GAP_STEPS * self.median_step_s)
 
 
-def pulse(con: query.Connection, run_key: int) -> Pulse:
-    """Of the newest launch."""
-    state, reason = query.newest_state(con, run_key)
-    return Pulse(ended=reason is not None, state=state, median_step_s=median_step_s(con, run_key))
-
-
-def liveness(con: query.Connection, run_key: int, silent_s: float | None) -> Liveness:
-    """Of the newest launch. `silent_s`: None when the run has no segment that could grow (imported)."""
-    run = query.run_by_key(con, run_key)
+def liveness(run: RunRow | None, median: float | None, silent_s: float | None) -> Liveness:
+    """Of the newest launch. `median`: its step time, seconds. `silent_s`: None when the run has no segment that could
+    grow (imported).
+    """
     ended = run is None or run.end_reason is not None or run.status in ("ended", "imported") or silent_s is None
-    median = median_step_s(con, run_key)
     silence = silent_s or 0.0
     limit = UNKNOWN_STALE_S if median is None else max(STALE_FLOOR_S, STALE_STEPS * median)
     return Liveness(
@@ -89,7 +85,12 @@ def liveness(con: query.Connection, run_key: int, silent_s: float | None) -> Liv
 
 def median_step_s(con: query.Connection, run_key: int) -> float | None:
     """Median time between the ends of the last steps of the newest launch, seconds; None before two are done."""
-    times = query.step_times(con, run_key, WINDOW + 1)
+    return median_gap(query.step_times(con, run_key, WINDOW + 1))
+
+
+def median_gap(ends: Iterable[float]) -> float | None:
+    """Median time between the last WINDOW + 1 of these ascending ends of steps, seconds; None with fewer than two."""
+    times = list(ends)[-WINDOW - 1 :]
     return statistics.median(b - a for a, b in pairwise(times)) if len(times) > 1 else None
 
 

@@ -21,6 +21,7 @@ from regimescope.monitor.records import (
     CommandRow,
     EventRow,
     Latest,
+    NoteRow,
     RunRow,
     SegmentRow,
     Series,
@@ -30,11 +31,13 @@ from regimescope.monitor.series import (
     BOUND_NAMES,
     BUCKET_COLUMNS,
     Connection,
+    by_slice,
     envelope,
     is_known_metric,
     latest,
     metric_names,
     news,
+    news_of,
     rows_after,
 )
 
@@ -48,12 +51,14 @@ __all__ = [
     "Connection",
     "EventRow",
     "Latest",
+    "NoteRow",
     "RunRow",
     "SegmentRow",
     "Series",
     "SliceRow",
     "alerts",
     "bounds_in_force",
+    "by_slice",
     "checkpoints",
     "commands",
     "envelope",
@@ -63,13 +68,15 @@ __all__ = [
     "list_runs",
     "metric_names",
     "named_bounds",
-    "newest_state",
     "news",
+    "news_of",
+    "notes",
     "repeated_stretches",
     "rows_after",
     "run_by_key",
     "run_by_path",
     "run_key_of",
+    "run_paths",
     "segments",
     "slices",
     "step_count",
@@ -181,6 +188,18 @@ def repeated_stretches(con: Connection, run_key: int) -> list[tuple[int, int]]:
     return [(first, last) for first, last in rows]
 
 
+def notes(con: Connection, run_key: int) -> list[NoteRow]:
+    """What people wrote about alerts, oldest first."""
+    sql = """SELECT alert_id::VARCHAR AS alert_id, actor, epoch(ts) AS t, coalesce(text, '') AS text FROM mark
+             WHERE run_key = ? AND kind = 'note' ORDER BY ts, mark_id"""
+    return [NoteRow(**r) for r in _rows(con, sql, [run_key])]
+
+
+def run_paths(con: Connection) -> list[str]:
+    """Folders of all runs, sorted: cheaper than the rows."""
+    return [path for (path,) in con.execute("SELECT path FROM run ORDER BY path").fetchall()]
+
+
 def step_count(con: Connection, run_key: int) -> int:
     """Number of surviving steps that some rank finished."""
     return int(con.execute("SELECT count(DISTINCT step) FROM v_step WHERE run_key = ?", [run_key]).fetchall()[0][0])
@@ -195,13 +214,6 @@ def step_times(con: Connection, run_key: int, count: int) -> list[float]:
         [run_key, run_key, count],
     ).fetchall()
     return sorted(t for (t,) in rows if t is not None)
-
-
-def newest_state(con: Connection, run_key: int) -> tuple[str | None, str | None]:
-    """What the newest launch says it is doing, and the reason of its end line."""
-    sql = "SELECT state, end_reason FROM launch WHERE run_key = ? ORDER BY launch_no DESC LIMIT 1"
-    rows = con.execute(sql, [run_key]).fetchall()
-    return (rows[0][0], rows[0][1]) if rows else (None, None)
 
 
 def named_bounds(bounds: Bounds) -> dict[str, float]:

@@ -123,6 +123,17 @@ class AlertRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRow:
+    """A note that a person left; it changes nothing."""
+
+    alert_id: str | None
+    "None = about the run."
+    actor: str | None
+    t: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BoundChange:
     """One of the four bounds in a command."""
 

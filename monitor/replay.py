@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from regimescope.detectors import Blind, Event, Rules, Suite, load_rules
 from regimescope.monitor.alerts import Episode, EpisodeKey, Gap, incident_id, replace_alerts
-from regimescope.monitor.live import GAP_FLOOR_S, Pulse, pulse
+from regimescope.monitor.live import GAP_FLOOR_S, WINDOW, Pulse, median_gap
 from regimescope.monitor.query import Connection, named_bounds
 from regimescope.monitor.store import Store
 from regimescope.monitor.timeline import (
@@ -33,6 +33,19 @@ LATE_S = 60.0
 "A step that some rank has finished is given after this time, whatever the others do."
 AHEAD = 2
 "... or when a rank is this many steps ahead."
+KEPT = 128
+"Points of a live run that stay in memory: browsers that keep up get them without a query."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recent:
+    """The last steps of a run as the detectors got them: all of them in after < step <= last."""
+
+    launch_no: int
+    after: int
+    last: int
+    points: tuple[tuple[int, Mapping[str, float]], ...]
+    "(step, metrics of slice 0 by name), ascending."
 
 
 class LaunchReplay:
@@ -55,8 +68,9 @@ class LaunchReplay:
             later = [other.first_step for other in self._launches[i + 1 :]]
             yield launch, launch.first_step, min(later, default=None)
 
-    def give(self, launch: LaunchInfo, points: list[Point]) -> None:
-        """Hand steps to the suite."""
+    def give(self, launch: LaunchInfo, points: list[Point]) -> list[tuple[int, Mapping[str, float]]]:
+        """Hand steps to the suite; what it was given."""
+        given: list[tuple[int, Mapping[str, float]]] = []
         for point in points:
             events = self._events(launch, point)
             metrics = {**point.metrics, **(named_bounds(self._at.bounds) if self._at else {})}
@@ -65,6 +79,13 @@ class LaunchReplay:
             if point.partial and self._first_partial is None:
                 self._first_partial = point.step
             self.suite.update(point.step, metrics, events)
+            given.append((point.step, metrics))
+        return given
+
+    def median_step_s(self) -> float | None:
+        """Median time between the ends of the last steps of this launch, seconds; None before two are done."""
+        ends = [t for step, t in list(self._times.items())[-WINDOW - 1 :] if step >= self.launch.first_step]
+        return median_gap(sorted(t for t in ends if t is not None))
 
     def _events(self, launch: LaunchInfo, point: Point) -> list[Event]:
         events = []
@@ -123,6 +144,8 @@ class RunReplay:
     waiting: dict[int, float] = field(default_factory=dict)
     "Step -> when this process first saw it unfinished, monotonic seconds."
     pulse: Pulse | None = None
+    recent: Recent | None = None
+    "What came while this process watched."
     gap: Gap | None = None
     written: object = None
     "What the alert table was made from."
@@ -136,9 +159,11 @@ class Replayer:
         self._rules = load_rules() if rules is None else rules
         self._runs: dict[int, RunReplay] = {}
 
-    def update(self, changed: set[int], silence: Mapping[int, float]) -> None:
-        """Bring these runs up to date, and look for silent ones. A run that is new here is replayed from its beginning,
-        changed or not.
+    def update(self, changed: set[int], silence: Mapping[int, float], said: set[int] | None = None) -> set[int]:
+        """Bring these runs up to date, and look for silent ones; the runs whose alerts were written anew. A run that is
+        new here is replayed from its beginning, changed or not.
+
+        `said`: those of `changed` whose launches may have changed; None = all.
         """
         due = changed | (silence.keys() - self._runs.keys()) | {key for key, run in self._runs.items() if run.waiting}
         quiet = [
@@ -146,18 +171,32 @@ class Replayer:
             for key, silent in silence.items()
             if key in self._runs and (silent > GAP_FLOOR_S or self._runs[key].gap)
         ]
+        written: set[int] = set()
         if not due and not quiet:
-            return
+            return written
         with self._store.cursor() as con:
             for run_key in sorted(due):
-                self._update_run(con, run_key, silence.get(run_key))
+                if self._update_run(con, run_key, silence.get(run_key), said is None or run_key in said):
+                    written.add(run_key)
             for run_key in quiet:
-                self._check_gap(con, run_key, silence[run_key])
+                if self._check_gap(con, run_key, silence[run_key]):
+                    written.add(run_key)
+        return written
 
     def head(self, run_key: int) -> tuple[int, int]:
         """Number of the newest launch and last step given to the detectors; -1 = none."""
         run = self._runs.get(run_key)
         return (run.launches[-1].launch_no, run.current.last) if run else (-1, -1)
+
+    def recent(self, run_key: int) -> Recent | None:
+        """The last steps, where the run was watched while they came."""
+        run = self._runs.get(run_key)
+        return run.recent if run else None
+
+    def median_step_s(self, run_key: int) -> float | None:
+        """Median step time of the newest launch, seconds."""
+        run = self._runs.get(run_key)
+        return run.pulse.median_step_s if run and run.pulse else None
 
     def warming(self, run_key: int) -> tuple[int, int]:
         """Points seen, points needed before the shift rules speak."""
@@ -169,12 +208,12 @@ class Replayer:
         run = self._runs.get(run_key)
         return run.current.suite.blind() if run else []
 
-    def _update_run(self, con: Connection, run_key: int, silent_s: float | None) -> None:
-        launches = read_launches(con, run_key)
+    def _update_run(self, con: Connection, run_key: int, silent_s: float | None, said: bool) -> bool:
+        run = self._runs.get(run_key)
+        launches = read_launches(con, run_key) if said or run is None else run.launches
         if not launches:  # a run that is gone, or has no trainer yet
             self._runs.pop(run_key, None)
-            return
-        run = self._runs.get(run_key)
+            return False
         if run is None or _restarted(run.launches, launches):
             path = con.execute("SELECT path FROM run WHERE run_key = ?", [run_key]).fetchall()[0][0]
             run = self._runs[run_key] = _replay(con, run_key, path, launches, self._rules)
@@ -182,13 +221,15 @@ class Replayer:
             run.launches, run.current.launch = launches, launches[-1]
             found = steps_after(con, run_key, launches[-1], max(run.current.last, launches[-1].first_step - 1))
             ready = _ready(launches[-1], found, run.waiting, time.monotonic())
-            run.current.give(launches[-1], read_span(con, run_key, launches[-1], ready))
-        run.pulse = pulse(con, run_key)
+            before = run.current.last
+            _remember(run, before, run.current.give(launches[-1], read_span(con, run_key, launches[-1], ready)))
+        newest = launches[-1]
+        run.pulse = Pulse(ended=newest.ended, state=newest.state, median_step_s=run.current.median_step_s())
         if run.gap is not None and (silent_s is None or silent_s <= GAP_FLOOR_S):
             run.gap = None
-        self._write(con, run)
+        return self._write(con, run)
 
-    def _check_gap(self, con: Connection, run_key: int, silent_s: float) -> None:
+    def _check_gap(self, con: Connection, run_key: int, silent_s: float) -> bool:
         run = self._runs[run_key]
         beat = run.pulse
         gap = beat is not None and beat.gap(silent_s)
@@ -197,17 +238,32 @@ class Replayer:
         elif not gap and run.gap is not None:
             run.gap = None
         else:
-            return
-        self._write(con, run)
+            return False
+        return self._write(con, run)
 
-    def _write(self, con: Connection, run: RunReplay) -> None:
+    def _write(self, con: Connection, run: RunReplay) -> bool:
         """Replace the alerts where anything about them changed since the last time, evidence included."""
         episodes = {**run.episodes, **dict(run.current.episodes(run.path))}
         superseded = [launch.superseded_from for launch in run.launches]
         picture = (episodes, run.gap, superseded)
-        if picture != run.written:
-            replace_alerts(con, run.run_key, run.path, run.launches, episodes, run.gap, self._rules.version)
-            run.written = picture
+        if picture == run.written:
+            return False
+        replace_alerts(con, run.run_key, run.path, run.launches, episodes, run.gap, self._rules.version)
+        run.written = picture
+        return True
+
+
+def _remember(run: RunReplay, before: int, given: list[tuple[int, Mapping[str, float]]]) -> None:
+    """Keep the last points, as one value that a reader in another thread sees whole."""
+    if run.launches[-1].ended:
+        run.recent = None
+    elif given:
+        known = run.recent
+        points = ((*known.points, *given) if known else tuple(given))[-KEPT - 1 :]
+        after, number = known.after if known else before, run.launches[-1].launch_no
+        if len(points) > KEPT:
+            after, points = points[0][0], points[1:]
+        run.recent = Recent(launch_no=number, after=after, last=points[-1][0], points=points)
 
 
 def _restarted(old: list[LaunchInfo], new: list[LaunchInfo]) -> bool:

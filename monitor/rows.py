@@ -65,6 +65,11 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 "Columns of each table in the order of the tuples, with the type that a Python value becomes first."
 
+SAYING = ("slice", "event", "mark", "command", "ack")
+"Tables whose rows are rare and are read as a whole."
+
+_REVISION = list(TABLES["bucket_step"]).index("revision")
+
 KEYED = frozenset({"mark", "command"})
 "Tables with a key: a line that comes twice is taken once."
 
@@ -87,6 +92,15 @@ class Batch:
     def extend(self, table: str, rows: list[Row]) -> None:
         """Several rows."""
         self.tables[table].extend(rows)
+
+    @property
+    def says(self) -> bool:
+        """Whether there is more in it than numbers: an event, a command or its answer, a mark, a new slice."""
+        return any(self.tables[name] for name in SAYING)
+
+    def revisions(self) -> set[object]:
+        """The bounds revisions that its bucket rows name."""
+        return {row[_REVISION] for row in self.tables["bucket_step"]}
 
     def __len__(self) -> int:
         return sum(len(rows) for rows in self.tables.values())

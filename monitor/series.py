@@ -7,7 +7,7 @@ A metric is a scalar by its name, `<bucket>.<column>` ("R4.clip_low_frac"), or o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import duckdb
 
@@ -65,6 +65,27 @@ def news(con: Connection, run_key: int, slice_id: int, names: Sequence[str], sin
     found = {name: _plain(sorted(points)) for name, points in rows.items()}
     bounds = [name for name in names if name in BOUND_NAMES]
     return found | {name: rows_after(con, run_key, slice_id, name, since_step) for name in bounds}
+
+
+def news_of(
+    points: Iterable[tuple[int, Mapping[str, float]]], names: Sequence[str], since_step: int
+) -> dict[str, Series]:
+    """`news` from points that are in memory, ascending: slice 0, no bounds."""
+    later = [(step, metrics) for step, metrics in points if step > since_step]
+    return {name: _plain([(step, metrics[name]) for step, metrics in later if name in metrics]) for name in names}
+
+
+def by_slice(con: Connection, run_key: int, name: str, since_step: int) -> dict[int, Series]:
+    """`rows_after` of one scalar in every slice but 0, by slice id; one query for all."""
+    rows = con.execute(
+        """SELECT slice_id, step::BIGINT, value FROM v_metric_step
+           WHERE run_key = ? AND slice_id > 0 AND step >= ? AND name = ? ORDER BY step""",
+        [run_key, max(0, since_step + 1), name],
+    ).fetchall()
+    found: dict[int, list[tuple[int, float | None]]] = {}
+    for slice_id, step, value in rows:
+        found.setdefault(slice_id, []).append((step, value))
+    return {slice_id: _plain(points) for slice_id, points in found.items()}
 
 
 def _scalars(

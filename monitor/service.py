@@ -26,11 +26,12 @@ from regimescope.monitor.bounds import Bounds
 from regimescope.monitor.control import Command
 from regimescope.monitor.errors import BoundsError, ControlError, RegimescopeError
 from regimescope.monitor.ingest import Ingester
-from regimescope.monitor.live import Liveness, liveness
-from regimescope.monitor.replay import Replayer
+from regimescope.monitor.live import STALE_FLOOR_S, Liveness, liveness
+from regimescope.monitor.memo import Memo
+from regimescope.monitor.replay import Recent, Replayer
 from regimescope.monitor.store import Store
 
-__all__ = ["Head", "Liveness", "Monitor"]
+__all__ = ["Head", "Liveness", "Monitor", "Recent", "Version"]
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,18 @@ class Head:
     "Changes when steps already sent may differ: another launch, a rebuilt index, another server."
     last: int
     "Last step given to the detectors; -1 = none."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """What was read of a run is good as long as its version stays the same."""
+
+    rows: int = 0
+    "Moves with everything new."
+    said: int = 0
+    "Moves with launches, states, checkpoints, commands, answers, marks, losses: with all but numbers."
+    alerts: int = 0
+    "Moves when the alerts were written anew."
 
 
 class Monitor:
@@ -79,6 +92,8 @@ class Monitor:
         self._replayer = Replayer(self.store)
         self._segments: dict[int, commands.MonitorSegment] = {}
         self._segments_lock = threading.Lock()
+        self._versions: dict[int, Version] = {}
+        self._run_rows: Memo[query.RunRow | None] = Memo()
         self._look_again: dict[int, float] = {}  # run key -> unix time at which its next command expires
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -102,18 +117,46 @@ class Monitor:
         """One round: new lines in, detectors on, finished commands cleared away. True when there was news."""
         with self._lock:
             changed = self._ingester.tick()
+            said = self._ingester.said
             silence = self._ingester.silence()
-            self._replayer.update(changed, silence)
+            written = self._replayer.update(changed, silence, said)
             now = time.time()
+            expired = {key for key, at in self._look_again.items() if at < now}
+            self._count(changed | said, said | expired, written)
             first_sight = silence.keys() - self._look_again.keys()
-            for run_key in changed | first_sight | {key for key, at in self._look_again.items() if at < now}:
+            for run_key in said | first_sight | expired:
                 self._retract(run_key)
             return bool(changed)
 
     def catch_up(self) -> None:
         """Read everything there is and run the detectors over it, once: for commands that only read."""
         with self._lock:
-            self._replayer.update(self._ingester.catch_up(), {})
+            changed = self._ingester.catch_up()
+            self._count(changed, changed, self._replayer.update(changed, {}))
+
+    def version(self, run_key: int) -> Version:
+        """Of what there is of this run; a page keeps what it read while this stays the same."""
+        return self._versions.get(run_key, Version())
+
+    def recent(self, run_key: int) -> Recent | None:
+        """The last steps of slice 0 from memory, where the run was watched while they came."""
+        return self._replayer.recent(run_key)
+
+    def run(self, run_key: int) -> query.RunRow | None:
+        """The run of this key, or None; read once per version."""
+
+        def read() -> query.RunRow | None:
+            with self.store.cursor() as con:
+                return query.run_by_key(con, run_key)
+
+        return self._run_rows.get((self.store.instance, run_key), self.version(run_key), read)
+
+    def _count(self, changed: set[int], said: set[int], written: set[int]) -> None:
+        for key in changed | said | written:
+            old = self.version(key)
+            self._versions[key] = Version(
+                rows=old.rows + 1, said=old.said + (key in said), alerts=old.alerts + (key in written)
+            )
 
     def head(self, run_key: int) -> Head:
         """How far the detectors are with this run."""
@@ -135,8 +178,15 @@ class Monitor:
 
     def liveness(self, run_key: int) -> Liveness:
         """Is the run alive: silence by this process's clock, against its own step time."""
-        with self.store.cursor() as con:
-            return liveness(con, run_key, self._ingester.silence().get(run_key))
+        silence = self._ingester.silence().get(run_key)
+        return liveness(self.run(run_key), self._replayer.median_step_s(run_key), silence)
+
+    def stale_s(self, run_key: int) -> float | None:
+        """Seconds of silence of a run that should talk; None = it is not stale. Costs nothing while it talks."""
+        if self._ingester.silence().get(run_key, math.inf) <= STALE_FLOOR_S:
+            return None
+        live = self.liveness(run_key)
+        return live.silent_s if live.stale else None
 
     def submit(
         self,
@@ -213,8 +263,7 @@ class Monitor:
     def _writable(self, run_key: int) -> query.RunRow:
         if self.read_only:
             raise ControlError("this server is read-only: start it without --read-only to steer or to mark")
-        with self.store.cursor() as con:
-            run = query.run_by_key(con, run_key)
+        run = self.run(run_key)
         if run is None:
             raise ControlError(f"no run with key {run_key} in this index")
         return run

@@ -34,6 +34,8 @@ class LaunchInfo:
     superseded_from: int | None
     ranks: int
     ended: bool
+    state: str | None
+    "What it last said it is doing."
     revision: int
     bounds: Bounds | None
     "At the start."
@@ -68,14 +70,14 @@ def read_launches(con: Connection, run_key: int) -> list[LaunchInfo]:
     """In order of start."""
     rows = con.execute(
         """SELECT launch_no, launch_id, coalesce(started_by, 'fresh'), first_step, superseded_from, ranks,
-                  end_reason IS NOT NULL, start_revision, start_bounds, objective, ratio_source, weight_rule
+                  end_reason IS NOT NULL, start_revision, start_bounds, objective, ratio_source, weight_rule, state
            FROM launch WHERE run_key = ? ORDER BY launch_no""",
         [run_key],
     ).fetchall()
     return [
         LaunchInfo(
             launch_no=r[0], launch_id=r[1], started_by=r[2], first_step=r[3], superseded_from=r[4], ranks=r[5],
-            ended=r[6], revision=r[7],
+            ended=r[6], state=r[12], revision=r[7],
             bounds=_bounds(r[8]) or _rule_bounds(r[11]), facts=_facts(r[9], r[10], r[11]),
         )
         for r in rows

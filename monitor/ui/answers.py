@@ -5,11 +5,12 @@ Pure functions of what was read; the page only draws them. A missing metric is n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regimescope.monitor.query import AlertRow, CommandRow, EventRow, Latest, SegmentRow, SliceRow
-from regimescope.monitor.ui.facts import Proposal, RunFacts
+from regimescope.monitor.ui.facts import Proposal, RunFacts, last_good_step
 from regimescope.monitor.ui.palette import Tone
 from regimescope.monitor.ui.texts import (
     ago,
@@ -23,6 +24,10 @@ from regimescope.monitor.ui.texts import (
     weight,
 )
 from regimescope.monitor.ui.verdict import CLOCK, LINT, state_s
+
+NEAR_POINTS, NEAR_SHARE, LOST_SHARE = 0.1, 0.25, 0.5
+"""Held out: an accuracy is clearly below its best by more than 10 points or a quarter of it, whichever is less; it is
+lost below half of it."""
 
 REGIMES = ("R1", "R2", "R3", "R4")
 CLIPS = {"R1": "R1.clip_high_frac", "R2": "R2.clip_low_frac", "R3": "R3.clip_high_frac", "R4": "R4.clip_low_frac"}
@@ -43,6 +48,23 @@ METRICS = (
     *(f"{regime}.grad_mass" for regime in REGIMES),
 )
 "What the answers read, beside the tiles."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluations:
+    """What the held-out evaluations of a run came to."""
+
+    count: int = 0
+    best: float | None = None
+    "Highest finite value; None = none yet."
+    best_step: int = 0
+    "The first step that had it."
+
+    def add(self, step: int, value: float) -> Evaluations:
+        """With one more, after the others."""
+        if math.isfinite(value) and (self.best is None or value > self.best):
+            return Evaluations(count=self.count + 1, best=value, best_step=step)
+        return Evaluations(count=self.count + 1, best=self.best, best_step=self.best_step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +113,13 @@ def alive(facts: RunFacts, losses: Sequence[SegmentRow] = ()) -> Answer:
 
 def last_good_checkpoint(checkpoints: Sequence[EventRow], active: Sequence[AlertRow]) -> str:
     """The newest checkpoint before the earliest onset of an open warning or critical alert; without one, the newest."""
-    onsets = [alert.step_onset for alert in active if alert.severity != "info"]
-    steps = [event.step for event in checkpoints if event.step is not None]
-    if not steps:
+    if all(event.step is None for event in checkpoints):
         return ""
-    if not onsets:
-        return f"last checkpoint: step {max(steps)}"
-    good = [step for step in steps if step < min(onsets)]
-    return f"last good checkpoint: step {max(good)}" if good else "no checkpoint before the onset"
+    step = last_good_step(checkpoints, active)
+    if step is None:
+        return "no checkpoint before the onset"
+    good = "good " if any(alert.severity != "info" for alert in active) else ""
+    return f"last {good}checkpoint: step {step}"
 
 
 def lost_records(segments: Sequence[SegmentRow]) -> str:
@@ -189,8 +210,8 @@ def ratio_note(ratio_source: str | None, latest: Mapping[str, Latest]) -> str:
     return "on-policy: one update at lag 0, so r = 1 and no clipping" if on_policy else f"ratio source {ratio_source}"
 
 
-def held_out(latest: Mapping[str, Latest], evaluations: int) -> Answer:
-    """4: what does the held-out evaluation say? A gap points to reward hacking."""
+def held_out(latest: Mapping[str, Latest], evaluations: Evaluations) -> Answer:
+    """4: what does the held-out evaluation say, against its best so far? A gap points to reward hacking."""
     question = "Held out?"
     if "eval.accuracy" not in latest:
         return Answer(question=question, word="not logged", tone="off", text="no evaluation yet (log eval.accuracy)")
@@ -200,13 +221,22 @@ def held_out(latest: Mapping[str, Latest], evaluations: int) -> Answer:
         gap = latest["accuracy"].value - held.value
         sign = "+" if gap >= 0 else ""
         text += f" · training accuracy {percent(latest['accuracy'].value)} · gap {sign}{number(100 * gap)} points"
-    fell = held.before is not None and held.value < held.before
+    best = evaluations.best
+    if best is not None and evaluations.best_step != held.step:
+        text += f" · best {percent(best)} at step {evaluations.best_step}"
     return Answer(
         question=question,
         word=percent(held.value),
-        tone="watch" if fell else "ok",
-        text=f"{text} · {plural(evaluations, 'evaluation')}",
+        tone=held_out_tone(held.value, best),
+        text=f"{text} · {plural(evaluations.count, 'evaluation')}",
     )
+
+
+def held_out_tone(value: float, best: float | None) -> Tone:
+    """ok while it is not clearly below its best so far; not a number is as bad as nothing."""
+    if not math.isfinite(value) or (best is not None and value < LOST_SHARE * best):
+        return "critical"
+    return "watch" if best is not None and value < best - min(NEAR_POINTS, NEAR_SHARE * best) else "ok"
 
 
 def regimes(facts: RunFacts, latest: Mapping[str, Latest]) -> Answer:

@@ -1,14 +1,22 @@
-"""What the pages know about one run, read once per redraw: liveness, alerts, commands, bounds, verdict, proposal."""
+"""What the pages know about one run: liveness, alerts, commands, bounds, verdict, proposal.
+
+Alerts, commands and the like are read again only when something was said, not with each step (`Monitor.version`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from regimescope.monitor import query
-from regimescope.monitor.service import Liveness
+from regimescope.monitor.memo import Memo
+from regimescope.monitor.service import Liveness, Monitor
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.texts import BOUNDS
 from regimescope.monitor.ui.verdict import LINT, Verdict, open_alerts, verdict
+
+MAX_ASKED = 9
+"Checkpoints asked for by people that a chart marks at most."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +49,10 @@ class RunFacts:
     "On the surviving stretch, oldest first."
     bounds: query.BoundsInForce | None
     "None: the run has no bounds, or they are not known yet."
+    segments: list[query.SegmentRow]
+    "The tailed files with what was lost in them."
+    notes: list[query.NoteRow]
+    "What people wrote about alerts, oldest first."
     verdict: Verdict
     remedy: Proposal | None
     "Change that the worst open alert proposes; None: none, or already in force."
@@ -48,29 +60,89 @@ class RunFacts:
     "Change that the bounds lint proposes."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """All of a run but its numbers."""
+
+    alerts: list[query.AlertRow]
+    commands: list[query.CommandRow]
+    checkpoints: list[query.EventRow]
+    bounds: query.BoundsInForce | None
+    segments: list[query.SegmentRow]
+    notes: list[query.NoteRow]
+    repeated: list[tuple[int, int]]
+    "Stretches that a later launch does again."
+
+
+_alerts: Memo[list[query.AlertRow]] = Memo()
+_rest: Memo[Said] = Memo()
+
+
+def read_said(monitor: Monitor, run_key: int) -> Said:
+    """Read once per version of the run. Raises duckdb.Error."""
+    key, version = (monitor.store.instance, run_key), monitor.version(run_key)
+
+    def alerts() -> list[query.AlertRow]:
+        with monitor.store.cursor() as con:
+            return query.alerts(con, run_key)
+
+    def rest() -> Said:
+        with monitor.store.cursor() as con:
+            return Said(
+                alerts=[],
+                commands=query.commands(con, run_key),
+                checkpoints=query.checkpoints(con, run_key),
+                bounds=query.bounds_in_force(con, run_key),
+                segments=query.segments(con, run_key),
+                notes=query.notes(con, run_key),
+                repeated=query.repeated_stretches(con, run_key),
+            )
+
+    found = _rest.get(key, version.said, rest)
+    return replace(found, alerts=_alerts.get(key, (version.said, version.alerts), alerts))
+
+
 def load_facts(ctx: Context, path: str) -> RunFacts | None:
-    """Read the state of the run at this path below the root; None when it is gone. Raises StoreError."""
+    """The state of the run at this path below the root; None when it is gone. Raises StoreError."""
     with ctx.monitor.store.cursor() as con:
-        run = query.run_by_path(con, path)
-        if run is None:
-            return None
-        alerts, commands = query.alerts(con, run.run_key), query.commands(con, run.run_key)
-        bounds = query.bounds_in_force(con, run.run_key)
-        checkpoints = query.checkpoints(con, run.run_key)
-    live = ctx.monitor.liveness(run.run_key)
-    active = open_alerts(alerts, live.last_step)
+        run_key = query.run_key_of(con, path)
+    run = None if run_key is None else ctx.monitor.run(run_key)
+    if run is None:
+        return None
+    said, live = read_said(ctx.monitor, run.run_key), ctx.monitor.liveness(run.run_key)
+    active = open_alerts(said.alerts, live.last_step)
     return RunFacts(
         run=run,
         live=live,
-        alerts=alerts,
+        alerts=said.alerts,
         open_alerts=active,
-        commands=commands,
-        checkpoints=checkpoints,
-        bounds=bounds,
-        verdict=verdict(run, live, alerts, ctx.monitor.warming(run.run_key)),
-        remedy=_first(active, bounds),
-        lint_remedy=_first([alert for alert in alerts if alert.signature == LINT and alert.open], bounds),
+        commands=said.commands,
+        checkpoints=said.checkpoints,
+        bounds=said.bounds,
+        segments=said.segments,
+        notes=said.notes,
+        verdict=verdict(run, live, said.alerts, ctx.monitor.warming(run.run_key)),
+        remedy=_first(active, said.bounds),
+        lint_remedy=_first([alert for alert in said.alerts if alert.signature == LINT and alert.open], said.bounds),
     )
+
+
+def last_good_step(checkpoints: Sequence[query.EventRow], active: Sequence[query.AlertRow]) -> int | None:
+    """Step of the newest checkpoint before the earliest onset of these warnings and critical alerts; without any, of
+    the newest.
+    """
+    onsets = [alert.step_onset for alert in active if alert.severity != "info"]
+    steps = [event.step for event in checkpoints if event.step is not None]
+    return max((step for step in steps if not onsets or step < min(onsets)), default=None)
+
+
+def shown_checkpoints(checkpoints: Sequence[query.EventRow], active: Sequence[query.AlertRow]) -> list[int]:
+    """Steps of the checkpoints that a chart marks, ascending: the last good one, and the newest that a person asked
+    for. A trainer may save at every step.
+    """
+    asked = [event.step for event in checkpoints if event.data.get("asked_for") and event.step is not None]
+    good = last_good_step(checkpoints, active)
+    return sorted({*asked[-MAX_ASKED:], *([] if good is None else [good])})
 
 
 def _first(alerts: list[query.AlertRow], bounds: query.BoundsInForce | None) -> Proposal | None:

@@ -35,12 +35,18 @@ def run_list() -> list[query.RunRow]:
         return query.list_runs(con)
 
 
+def run_paths() -> tuple[str, ...]:
+    """Their folders, sorted."""
+    with current().monitor.store.cursor() as con:
+        return tuple(query.run_paths(con))
+
+
 @st.fragment(run_every="2s", key="header")
 def header(path: str, known: tuple[str, ...]) -> None:
-    """Draw the strip of one run; known = the runs that the picker shows."""
+    """Draw the strip of one run; known = the runs that the picker shows, sorted."""
     ctx = current()
     with plain_errors("The state of this run"):
-        if tuple(run.path for run in run_list()) != known and not st.session_state.get(REVIEW_OPEN):
+        if run_paths() != known and not st.session_state.get(REVIEW_OPEN):
             st.rerun(scope="app")
         facts = load_facts(ctx, path)
         if facts is not None:
@@ -53,7 +59,7 @@ def header(path: str, known: tuple[str, ...]) -> None:
 def wait_for_run() -> None:
     """Before the first run: look again every 2 s and rerun the page when one is there."""
     with plain_errors("The list of runs"):
-        if run_list():
+        if run_paths():
             st.rerun(scope="app")
 
 

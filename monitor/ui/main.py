@@ -46,7 +46,7 @@ def _draw(page: Page) -> None:
         with left:
             run = choose_run(runs)
         with right:
-            header(run.path, tuple(run.path for run in runs))
+            header(run.path, tuple(sorted(run.path for run in runs)))
     st.session_state["run_row"] = run
     page.run()
 

@@ -13,8 +13,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from regimescope.monitor import query
+from regimescope.monitor.service import Monitor
 from regimescope.monitor.ui.api import BadRequest, authorised, refused
 from regimescope.monitor.ui.context import Context
+from regimescope.monitor.ui.facts import Said, read_said, shown_checkpoints
+from regimescope.monitor.ui.verdict import open_alerts
 
 MAX_METRICS = 64
 MAX_MARKS = 300
@@ -105,20 +108,32 @@ def series(request: Request) -> Response:
 def _series_body(ctx: Context, con: query.Connection, run_key: int, ask: SeriesRequest) -> dict[str, object]:
     head = ctx.monitor.head(run_key)
     body: dict[str, object] = {"epoch": head.epoch, "last": head.last}
-    live = ctx.monitor.liveness(run_key)
-    if live.stale:
-        body["stale"] = round(live.silent_s)
+    silent = ctx.monitor.stale_s(run_key)
+    if silent is not None:
+        body["stale"] = round(silent)
     if (ask.epoch, ask.since) == (head.epoch, head.last):
         return body
     if ask.epoch == head.epoch:
-        found = query.news(con, run_key, ask.slice_id, ask.metrics, ask.since)
+        found = _news(ctx.monitor, con, run_key, ask, head.last)
     else:
         _check_names(con, run_key, ask)
         found = _range(con, run_key, ask, head.last)
     body["series"] = {name: _wire_series(found[name], head.last) for name in found}
-    body["marks"] = [asdict(mark) for mark in _marks(con, run_key)]
-    body["repeated"] = query.repeated_stretches(con, run_key)
+    said = read_said(ctx.monitor, run_key)
+    body["marks"] = [asdict(mark) for mark in _marks(said, head.last)]
+    body["repeated"] = said.repeated
     return body
+
+
+def _news(
+    monitor: Monitor, con: query.Connection, run_key: int, ask: SeriesRequest, last: int
+) -> dict[str, query.Series]:
+    """What came after the client's last step: from memory where that has all of it, else from the index."""
+    recent = monitor.recent(run_key)
+    plain = ask.slice_id == 0 and not any(name in query.BOUND_NAMES for name in ask.metrics)
+    if recent is not None and plain and recent.after <= ask.since and recent.last >= last:
+        return query.news_of(recent.points, ask.metrics, ask.since)
+    return query.news(con, run_key, ask.slice_id, ask.metrics, ask.since)
 
 
 def _range(con: query.Connection, run_key: int, ask: SeriesRequest, last: int) -> dict[str, query.Series]:
@@ -149,27 +164,26 @@ def _check_names(con: query.Connection, run_key: int, ask: SeriesRequest) -> Non
             raise BadRequest(f"no such metric {name[:60]!r}", 404)
 
 
-def _marks(con: query.Connection, run_key: int) -> list[Mark]:
-    """Onsets of alerts that fired, applied bounds, checkpoints; sorted by step."""
+def _marks(said: Said, last: int) -> list[Mark]:
+    """Onsets of alerts that fired, applied bounds, the checkpoints that matter; sorted by step."""
     marks = [
         Mark(step=a.step_onset, kind="onset", severity=a.severity, label=f"{a.signature.replace('_', ' ')}: onset")
-        for a in query.alerts(con, run_key)
+        for a in said.alerts
         if a.state != "pending"
         and not a.superseded
         and a.inhibited_by is None
         and a.severity != "info"
         and a.signature != "bounds_lint"  # a note about the settings, not something that set in
     ]
-    for command in query.commands(con, run_key):
+    for command in said.commands:
         if command.kind == "set_bounds" and command.status == "applied" and command.applied_step is not None:
             label = (
                 ", ".join(f"{c.name} {_number(c.old)} → {_number(c.new)}" for c in command.changes) or "no difference"
             )
             marks.append(Mark(step=command.applied_step, kind="bounds", label=f"bounds changed: {label}"))
     marks += [
-        Mark(step=point.step, kind="checkpoint", label=f"checkpoint at step {point.step}")
-        for point in query.checkpoints(con, run_key)
-        if point.step is not None
+        Mark(step=step, kind="checkpoint", label=f"checkpoint at step {step}")
+        for step in shown_checkpoints(said.checkpoints, open_alerts(said.alerts, last))
     ]
     return sorted(marks, key=lambda mark: (mark.step, mark.kind))[-MAX_MARKS:]
 

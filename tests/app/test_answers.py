@@ -1,10 +1,13 @@
 """The five answers as data: what each says of given numbers, and that missing ones are named."""
 
+import math
+
 import pytest
 
 from regimescope.monitor.query import CommandRow, EventRow, Latest, SegmentRow, SliceRow
 from regimescope.monitor.ui import answers
-from regimescope.monitor.ui.facts import Proposal
+from regimescope.monitor.ui.answers import Evaluations
+from regimescope.monitor.ui.facts import Proposal, shown_checkpoints
 from regimescope.monitor.ui.views.panels import PANELS as GRID
 from regimescope.monitor.ui.views.panels import TILES, available, missing
 
@@ -68,11 +71,65 @@ def test_what_the_ratio_means(source, latest, text):
     assert text in answers.ratio_note(source, latest)
 
 
-def test_held_out_beside_training_with_the_gap():
-    answer = answers.held_out({"accuracy": at(0.62), "eval.accuracy": at(0.5, 0.55, step=80)}, 4)
-    assert answer.text == "eval.accuracy 50 % at step 80 · training accuracy 62 % · gap +12 points · 4 evaluations"
-    assert answer.tone == "watch"
-    assert "log eval.accuracy" in answers.held_out({"accuracy": at(0.62)}, 0).text
+def evaluations(*values):
+    found = Evaluations()
+    for i, value in enumerate(values):
+        found = found.add(40 * i, value)
+    return found
+
+
+def test_held_out_beside_training_with_the_gap_and_its_best():
+    latest = {"accuracy": at(0.62), "eval.accuracy": at(0.5, 0.55, step=120)}
+    answer = answers.held_out(latest, evaluations(0.52, 0.58, 0.55, 0.5))
+    assert answer.text == (
+        "eval.accuracy 50 % at step 120 · training accuracy 62 % · gap +12 points"
+        " · best 58 % at step 40 · 4 evaluations"
+    )
+    assert answer.tone == "ok"
+    best_now = answers.held_out({"eval.accuracy": at(0.6, step=40)}, evaluations(0.5, 0.6))
+    assert best_now.text == "eval.accuracy 60 % at step 40 · 2 evaluations"
+    assert "log eval.accuracy" in answers.held_out({"accuracy": at(0.62)}, Evaluations()).text
+
+
+@pytest.mark.parametrize(
+    ("value", "best", "tone"),
+    [
+        (0.58, 0.58, "ok"),
+        (0.49, 0.58, "ok"),
+        (0.47, 0.58, "watch"),
+        (0.28, 0.58, "critical"),
+        (0.0, 0.58, "critical"),
+        (0.05, 0.06, "ok"),
+        (0.04, 0.06, "watch"),
+        (0.0, 0.0, "ok"),
+        (math.nan, 0.58, "critical"),
+    ],
+)
+def test_held_out_is_ok_only_near_its_best(value, best, tone):
+    assert answers.held_out_tone(value, best) == tone
+
+
+def test_the_best_evaluation_is_the_first_finite_maximum():
+    found = evaluations(math.nan, 0.4, 0.4, 0.1)
+    assert (found.count, found.best, found.best_step) == (4, 0.4, 40)
+
+
+def asked(step):
+    return EventRow(kind="checkpoint", step=step, t=None, data={"asked_for": True})
+
+
+@pytest.mark.parametrize(
+    ("found", "alerts", "steps"),
+    [
+        ([], [], []),
+        ([checkpoint(step) for step in range(500)], [], [499]),
+        ([checkpoint(step) for step in range(500)], [Onset(62)], [61]),
+        ([checkpoint(3), asked(7), checkpoint(9)], [Onset(5)], [3, 7]),
+        ([asked(step) for step in range(40)], [Onset(0)], list(range(31, 40))),
+    ],
+)
+def test_charts_mark_the_last_good_checkpoint_and_those_asked_for(found, alerts, steps):
+    assert shown_checkpoints(found, alerts) == steps
 
 
 def test_what_was_lost_is_said():

@@ -12,7 +12,7 @@ import streamlit as st
 
 from regimescope.monitor.query import AlertRow
 from regimescope.monitor.ui.context import current
-from regimescope.monitor.ui.facts import RunFacts, load_facts
+from regimescope.monitor.ui.facts import RunFacts, last_good_step, load_facts, shown_checkpoints
 from regimescope.monitor.ui.figures import CONFIG, Mark, incident_timeline
 from regimescope.monitor.ui.header import REVIEW_OPEN
 from regimescope.monitor.ui.session import chosen_run, plain_errors, theme
@@ -29,7 +29,7 @@ def render() -> None:
         if facts is None:
             st.warning("The folder of this run is gone.", icon=":material/folder_off:")
             return
-        _watch(facts.run.path, fingerprint(facts.alerts))
+        _watch(facts.run.path, fingerprint(facts))
         shown = [alert for alert in facts.alerts if alert.state != "pending"]
         if not shown:
             _nothing(facts)
@@ -37,7 +37,7 @@ def render() -> None:
         chosen = _choose(shown, facts)
         _timeline(facts, shown, chosen)
         picked = _picker(shown, chosen)
-        alert_card(ctx, facts, picked, _marks(facts))
+        alert_card(ctx, facts, picked, _marks(facts, picked))
 
 
 @st.fragment(run_every="2s", key="alerts-watch")
@@ -45,15 +45,15 @@ def _watch(path: str, known: tuple[tuple[str, ...], ...]) -> None:
     """Run the page again when its alerts are not the drawn ones any more."""
     with plain_errors("The alerts"):
         facts = load_facts(current(), path)
-        if facts is not None and fingerprint(facts.alerts) != known and not st.session_state.get(REVIEW_OPEN):
+        if facts is not None and fingerprint(facts) != known and not st.session_state.get(REVIEW_OPEN):
             st.rerun(scope="app")
 
 
-def fingerprint(alerts: Sequence[AlertRow]) -> tuple[tuple[str, ...], ...]:
+def fingerprint(facts: RunFacts) -> tuple[tuple[str, ...], ...]:
     """What must differ for the page to be drawn again."""
-    return tuple(
-        (a.alert_id, a.state, a.severity, a.mark or "", a.mark_text or "") for a in alerts if a.state != "pending"
-    )
+    shown = [alert for alert in facts.alerts if alert.state != "pending"]
+    notes = tuple((note.alert_id or "", note.text) for note in facts.notes)
+    return *((a.alert_id, a.state, a.severity, a.mark or "", a.mark_text or "") for a in shown), *notes
 
 
 def _nothing(facts: RunFacts) -> None:
@@ -130,8 +130,10 @@ def alert_name(alert: AlertRow) -> str:
     return " · ".join(parts)
 
 
-def _marks(facts: RunFacts) -> list[Mark]:
-    """Applied changes of bounds and checkpoints, for the charts."""
+def _marks(facts: RunFacts, alert: AlertRow | None = None) -> list[Mark]:
+    """Applied changes of bounds and the checkpoints that matter, for the charts: the last good one of the run, and that
+    before this alert.
+    """
     marks = []
     for command in facts.commands:
         if command.kind == "set_bounds" and command.status == "applied" and command.applied_step is not None:
@@ -139,5 +141,7 @@ def _marks(facts: RunFacts) -> list[Mark]:
                 f"{c.name} {weight(c.old) if c.old is not None else '?'} → {weight(c.new)}" for c in command.changes
             )
             marks.append(Mark(step=command.applied_step, kind="bounds", label=f"step {command.applied_step}: {moves}"))
-    steps = [event.step for event in facts.checkpoints if event.step is not None]
-    return marks + [Mark(step=step, kind="checkpoint", label=f"checkpoint, step {step}") for step in steps]
+    steps = set(shown_checkpoints(facts.checkpoints, facts.open_alerts))
+    if alert is not None and (good := last_good_step(facts.checkpoints, [alert])) is not None:
+        steps.add(good)
+    return marks + [Mark(step=step, kind="checkpoint", label=f"checkpoint, step {step}") for step in sorted(steps)]

@@ -34,7 +34,7 @@ from regimescope.monitor.ui.texts import (
     weight,
 )
 from regimescope.monitor.ui.verdict import LINT
-from regimescope.monitor.ui.views.marks import mark_text, say
+from regimescope.monitor.ui.views.marks import alert_notes, mark_text, say
 
 _POINTS = 600
 "Points of the evidence chart."
@@ -52,6 +52,7 @@ def alert_card(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[M
         with right:
             _remedy(facts, alert)
             _why(alert)
+        _notes(facts, alert)
         if not ctx.read_only:
             say(ctx, facts, alert)
 
@@ -78,6 +79,16 @@ def _head(alert: AlertRow, facts: RunFacts) -> None:
             st.text(f"Slice: {alert.slice}")
         if said:
             st.text(said)
+
+
+def _notes(facts: RunFacts, alert: AlertRow) -> None:
+    """What people wrote, as plain text."""
+    notes = alert_notes(facts, alert)
+    if notes:
+        st.markdown(f"**{plural(len(notes), 'note').capitalize()}**")
+        with st.container(gap="xsmall", key="prose-notes"):
+            for line in notes:
+                st.text(line)
 
 
 def times(alert: AlertRow, last_step: int | None) -> str:

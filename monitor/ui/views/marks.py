@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import streamlit as st
 
 from regimescope.monitor.errors import ControlError
@@ -25,6 +27,15 @@ def mark_text(alert: AlertRow, last_step: int | None) -> str:
         until = f" until step {alert.until_step}" if alert.until_step is not None else ""
         return f"{'Snoozed' if asleep else 'Was snoozed'}{until}{by}{text}"
     return f"{alert.mark.replace('_', ' ').capitalize()}{by}{text}"
+
+
+def alert_notes(facts: RunFacts, alert: AlertRow) -> list[str]:
+    """The notes about it, oldest first: "ana, 2026-03-01 14:05: eval was down"."""
+    return [
+        f"{note.actor or 'somebody'}, {datetime.fromtimestamp(note.t, UTC).astimezone():%Y-%m-%d %H:%M}: {note.text}"
+        for note in facts.notes
+        if note.alert_id == alert.alert_id
+    ]
 
 
 def say(ctx: Context, facts: RunFacts, alert: AlertRow) -> None:

@@ -10,24 +10,21 @@ from collections.abc import Sequence
 import streamlit as st
 
 from regimescope.monitor import query
-from regimescope.monitor.query import Latest, Series, SliceRow
-from regimescope.monitor.token_stats import BUCKETS
+from regimescope.monitor.query import Latest, SliceRow
 from regimescope.monitor.ui import answers
 from regimescope.monitor.ui.answers import Answer
-from regimescope.monitor.ui.context import Context, current
+from regimescope.monitor.ui.context import current
 from regimescope.monitor.ui.facts import RunFacts, load_facts
 from regimescope.monitor.ui.grid import live_grid
 from regimescope.monitor.ui.header import badge
+from regimescope.monitor.ui.numbers import BACK, Numbers
+from regimescope.monitor.ui.numbers import numbers as read_numbers
 from regimescope.monitor.ui.session import chosen_run, page_link, plain_errors
 from regimescope.monitor.ui.texts import percent
 from regimescope.monitor.ui.views.first_run import checklist
 from regimescope.monitor.ui.views.panels import PANELS, TILES, Tile, available, missing
 
-BACK = 50
-"Steps back that the tiles compare with."
 _SKELETON_PX = 480
-_SLACK = 10
-"More steps than that are read, for a metric that is not logged at each."
 
 
 def render() -> None:
@@ -50,8 +47,7 @@ def _live_part(path: str, names: frozenset[str], has_steps: bool) -> None:
         if facts is None:
             st.warning("The folder of this run is gone.", icon=":material/folder_off:")
             return
-        head = ctx.monitor.head(facts.run.run_key)
-        numbers = _numbers(ctx, facts.run.run_key, head.epoch, head.last)
+        numbers = read_numbers(ctx.monitor, facts.run.run_key)
         if has_steps != (facts.live.last_step is not None) or _sees_more(names, numbers.names):
             st.rerun(scope="app")
         _answers(facts, numbers)
@@ -84,50 +80,9 @@ def _choose_slice(envs: Sequence[SliceRow]) -> int:
     return int(chosen)
 
 
-class _Numbers:
-    """What the fragment reads of a run's metrics at one step; cached, so a redraw without news costs nothing.
-
-    Bucket columns are derived by a view over all updates, so only the last steps of them are read.
-    """
-
-    def __init__(self, ctx: Context, run_key: int, last: int) -> None:
-        wanted = {*answers.METRICS, *(tile.name for tile in TILES)}
-        since = last - BACK - _SLACK
-        with ctx.monitor.store.cursor() as con:
-            self.names = frozenset(query.metric_names(con, run_key))
-            found = sorted(wanted & self.names)
-            scalars = [name for name in found if name.partition(".")[0] not in BUCKETS]
-            self.latest = query.latest(con, run_key, scalars, back=BACK)
-            for name in found:
-                if (
-                    name not in scalars
-                    and (latest := _newest(query.rows_after(con, run_key, 0, name, since))) is not None
-                ):
-                    self.latest[name] = latest
-            self.evaluations = len(query.rows_after(con, run_key, 0, "eval.accuracy", -1).steps)
-            self.segments = query.segments(con, run_key)
-            envs = [row for row in query.slices(con, run_key) if row.kind == "env"]
-            accuracies = [query.rows_after(con, run_key, row.slice_id, "accuracy", since) for row in envs]
-            self.envs = answers.worst_first(list(zip(envs, map(_newest, accuracies), strict=True)))
-
-
-def _newest(series: Series) -> Latest | None:
-    points = [(step, value) for step, value in zip(series.steps, series.values, strict=True) if value is not None]
-    if not points:
-        return None
-    step, value = points[-1]
-    before = [old for at, old in points if at <= step - BACK]
-    return Latest(step=step, value=value, before=before[-1] if before else None)
-
-
-@st.cache_resource(max_entries=64, show_spinner=False)
-def _numbers(_ctx: Context, run_key: int, epoch: str, last: int) -> _Numbers:
-    return _Numbers(_ctx, run_key, last)
-
-
-def _answers(facts: RunFacts, numbers: _Numbers) -> None:
+def _answers(facts: RunFacts, numbers: Numbers) -> None:
     with st.container(border=True, gap="xsmall", key="answers"):
-        _row(answers.alive(facts, numbers.segments))
+        _row(answers.alive(facts, facts.segments))
         _row(answers.where(numbers.envs))
         if numbers.envs:
             _envs(numbers.envs)
@@ -183,7 +138,7 @@ def _envs(envs: Sequence[tuple[SliceRow, Latest | None]]) -> None:
         st.dataframe(rows, hide_index=True, width=520, height="content", alt="Accuracy by environment, worst first")
 
 
-def _tiles(numbers: _Numbers, facts: RunFacts) -> None:
+def _tiles(numbers: Numbers, facts: RunFacts) -> None:
     with st.container(horizontal=True, gap="small", key="tiles"):
         for tile in TILES:
             if tile.name in numbers.latest:
