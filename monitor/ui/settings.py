@@ -92,6 +92,7 @@ def server_config(settings: Settings | None = None) -> dict[str, Option]:
         "server.headless": True,
         "server.fileWatcherType": "none",
         "server.allowedHosts": allowed_hosts(host),
+        "runner.postScriptGC": False,  # a full collection per redraw of a fragment, half of the server's CPU
         "browser.gatherUsageStats": False,
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "none",
