@@ -136,7 +136,7 @@ class Ingester:
         if grown:
             self._catalog.touch_run(run)
             self._transaction(con, batch)
-            if batch.says or before != _outline(run) or self._moved(run, batch):
+            if self._moved(run, batch) or batch.says or before != _outline(run):
                 self.said.add(run.run_key)
         return run.run_key if grown else None
 

@@ -20,6 +20,9 @@ from regimescope.monitor.ui.texts import ago, bound_label, plural, span, state_t
 REVIEW_OPEN = "review_open"
 "Session key that a review dialog sets while it is open."
 
+LONG_NAME = 18
+"Characters that the run picker shows; a longer name stands in full below the state."
+
 _WORD_ICON = {
     "ENDED": ":material/stop_circle:",
     "PAUSED": ":material/pause_circle:",
@@ -53,6 +56,9 @@ def header(path: str, known: tuple[str, ...]) -> None:
             with st.container(key=f"verdict-{facts.verdict.tone}"):
                 _first_line(facts)
                 _second_line(ctx, facts)
+                if len(path) > LONG_NAME:
+                    with st.container(key="run-name"):
+                        st.text(path)
 
 
 @st.fragment(run_every="2s", key="no-run-header")

@@ -13,7 +13,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
-from regimescope.monitor import Bounds, SignBounds, TokenStats, WeightRule, live
+from regimescope.monitor import Bounds, SignBounds, TokenStats, WeightRule, live, query
 from regimescope.monitor.control import Ack, Command, ControlFolder
 from regimescope.monitor.query import BoundChange
 from regimescope.monitor.service import Monitor
@@ -500,6 +500,43 @@ def test_a_false_alarm_takes_the_verdict_back(desk):
     button(at, "Mark as false alarm").click().run()
     assert marks_of(desk) == [("false_alarm", "ana", "new data")]
     assert "length collapse since" not in shown(desk.open())
+
+
+def test_notes_are_listed_on_their_alert_with_who_and_when(desk):
+    desk.collapsing()
+    at = desk.open("alerts")
+    next(element for element in at.text_area if element.label == "Note for the next person").set_value(
+        "<b>eval</b> down"
+    )
+    button(at, "Save note").click().run()
+    with desk.monitor.store.cursor() as con:
+        picked = at.query_params.get("alert") or at.selectbox(key="alert_picker").value
+        other = next(a.alert_id for a in query.alerts(con, 1) if a.alert_id != picked and a.state != "pending")
+    desk.catch_up()
+    at = desk.open("alerts", alert=picked)
+    lines = [element.value for element in at.text if "<b>eval</b> down" in element.value]
+    today = time.strftime("%Y-%m-%d")
+    assert len(lines) == 1 and lines[0].startswith(f"ana, {today} ") and lines[0].endswith(": <b>eval</b> down")
+    assert "**1 note**" in [element.value for element in at.markdown]
+    assert "<b>eval</b> down" not in shown(desk.open("alerts", alert=other))
+
+
+def test_a_long_name_stands_in_full_in_the_strip(desk):
+    name = "qwen3-8b-dispo-math-level5-neg-min-zero-seed1234-cluster-eu-1a"
+    desk.healthy(name)
+    desk.healthy("short")
+    assert name in [element.value for element in desk.open(run=name).text]
+    assert "short" not in [element.value for element in desk.open(run="short").text]
+
+
+def test_held_out_is_no_tick_after_a_collapse(desk, record, write_step):
+    recorder = record(desk.root / "fell")
+    for step in range(14):
+        write_step(recorder, step, **({"eval.accuracy": 0.58 if step == 0 else 0.0} if step % 6 == 0 else {}))
+    desk.catch_up()
+    words = shown(desk.open())
+    assert "eval.accuracy 0 % at step 12" in words and "best 58 % at step 0 · 3 evaluations" in words
+    assert ":red-badge[:material/error: 0 %]" in words
 
 
 def test_the_style_sheet_names_colours_of_the_palette_only():

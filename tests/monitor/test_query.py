@@ -134,3 +134,18 @@ def test_checkpoints_of_a_repeated_stretch_are_no_checkpoints(trainer, store: St
     with store.cursor() as con:
         assert [e.data["path"] for e in query.checkpoints(con, 1)] == ["a0", "a1", "a2", "b3"]
         assert query.repeated_stretches(con, 1) == [(3, 5)]
+
+
+def test_paths_and_slices_come_in_one_query(trainer, store: Store) -> None:
+    with trainer.open() as recorder:
+        for step in range(3):
+            for name in ("math", "code"):
+                recorder.scalars(step, {"accuracy": (0.25 * step, 8)}, slice=("env", name))
+            trainer.step(recorder, step)
+    Ingester(store).catch_up()
+    with store.cursor() as con:
+        assert query.run_paths(con) == ["run"]
+        ids = [row.slice_id for row in query.slices(con, 1) if row.kind == "env"]
+        found = query.by_slice(con, 1, "accuracy", 0)
+        assert found == {i: query.rows_after(con, 1, i, "accuracy", 0) for i in ids}
+        assert [series.steps for series in found.values()] == [[1, 2], [1, 2]]

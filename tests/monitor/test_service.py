@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from regimescope.monitor import query
-from regimescope.monitor.bounds import Limits
+from regimescope.monitor import query, replay
+from regimescope.monitor.bounds import Bounds, Limits, SignBounds
 from regimescope.monitor.control import Ack, ControlFolder
 from regimescope.monitor.errors import ControlError
 from regimescope.monitor.service import Monitor
@@ -192,3 +194,106 @@ def test_a_broken_instance_is_opened_again_and_goes_on(trainer, root: Path, monk
         with monitor.store.cursor() as con:
             assert con.execute("SELECT step FROM step_done ORDER BY step").fetchall() == [(0,), (1,)]
     monitor.stop()
+
+
+def test_a_version_moves_with_what_came(running, watch) -> None:
+    trainer, recorder, _ = running
+    monitor = watch()
+    monitor.tick()
+
+    def moved(act: Callable[[], object]) -> tuple[bool, bool, bool]:
+        old = monitor.version(1)
+        act()
+        monitor.tick()
+        new = monitor.version(1)
+        return new.rows > old.rows, new.said > old.said, new.alerts > old.alerts
+
+    tighter = Bounds(pos=SignBounds(w_min=0.8, w_max=5.0), neg=SignBounds(w_min=0.0, w_max=101.0))
+    assert moved(lambda: None) == (False, False, False)
+    assert moved(lambda: trainer.step(recorder, 3)) == (True, False, False)
+    assert moved(lambda: recorder.event("checkpoint", {"path": "c"}, step=3)) == (True, True, False)
+    assert moved(lambda: recorder.state("paused", step=3)) == (True, True, False)
+    assert moved(lambda: monitor.submit(1, kind="pause", args={}, expect=None, by="bob", why="look")) == (
+        True,
+        True,
+        False,
+    )
+    assert moved(lambda: monitor.mark(1, kind="note", alert_id=None, by="ana", text="x")) == (True, True, False)
+    assert moved(lambda: recorder.buckets(4, 0, trainer.stats(), revision=1, bounds=tighter))[:2] == (True, True)
+    assert moved(lambda: recorder.scalars(4, {"accuracy": 0.5}, slice=("env", "math")))[:2] == (True, True)
+    assert moved(lambda: recorder.end("finished"))[:2] == (True, True)
+
+
+def test_alerts_that_are_written_anew_move_the_version(trainer, watch) -> None:
+    monitor = watch()
+    with trainer.open() as recorder:
+        for step in range(19):
+            trainer.step(recorder, step, **trainer.collapsing(step))
+        monitor.tick()
+        before = monitor.version(1)
+        for step in range(19, 40):
+            trainer.step(recorder, step, **trainer.collapsing(step))
+        monitor.tick()
+        assert monitor.version(1).alerts > before.alerts and monitor.version(1).said == before.said
+
+
+def test_a_command_that_runs_out_moves_the_version(running, watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monitor = watch()
+    monitor.tick()
+    monitor.submit(1, kind="pause", args={}, expect=None, by="bob", why="look")
+    monitor.tick()
+    before, later = monitor.version(1), time.time() + 3600
+    monkeypatch.setattr("regimescope.monitor.service.time.time", lambda: later)
+    monitor.tick()
+    assert monitor.version(1).said > before.said
+
+
+def test_the_last_steps_from_memory_are_those_of_the_index(running, watch) -> None:
+    trainer, recorder, _ = running
+    monitor = watch()
+    monitor.tick()
+    assert monitor.recent(1) is None  # a replay keeps nothing
+    for step in range(3, 6):
+        trainer.step(recorder, step, accuracy=0.1 * step, **({"kl_step": math.nan} if step == 4 else {}))
+        monitor.tick()
+    recent = monitor.recent(1)
+    assert recent is not None and (recent.after, recent.last) == (2, 5)
+    names = ["accuracy", "kl_step", "R1.clip_high_frac", "R4.token_frac", "reward_mean"]
+    with monitor.store.cursor() as con:
+        stored = query.news(con, 1, 0, names, 3)
+    found = query.news_of(recent.points, names, 3)
+    assert {n: (s.steps, s.nonfinite) for n, s in found.items()} == {
+        n: (s.steps, s.nonfinite) for n, s in stored.items()
+    }
+    for name in names:
+        finite = [(a, b) for a, b in zip(found[name].values, stored[name].values, strict=True) if b is not None]
+        assert all(a == pytest.approx(b, rel=1e-11) for a, b in finite), name
+
+
+def test_memory_holds_the_last_steps_only(running, watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "KEPT", 4)
+    trainer, recorder, _ = running
+    monitor = watch()
+    monitor.tick()
+    for step in range(3, 12):
+        trainer.step(recorder, step)
+        monitor.tick()
+    recent = monitor.recent(1)
+    assert recent is not None
+    assert (recent.after, recent.last, [step for step, _ in recent.points]) == (7, 11, [8, 9, 10, 11])
+    recorder.end("finished")
+    monitor.tick()
+    assert monitor.recent(1) is None
+
+
+def test_a_silent_run_says_for_how_long(running, watch, root: Path) -> None:
+    monitor = watch()
+    monitor.tick()
+    assert monitor.stale_s(1) is None
+    long_ago = time.time() - 3600
+    for path in (root / "run" / "segments").iterdir():
+        os.utime(path, (long_ago, long_ago))
+    again = watch()
+    again.tick()
+    silent = again.stale_s(1)
+    assert silent is not None and 3500 < silent < 3700

@@ -106,9 +106,9 @@ def _evidence(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[Ma
     texts = signature_text(alert.signature)
     metric = watched_metric(alert)
     series = _series(ctx, facts, alert, metric, marks)
-    with st.container(horizontal=True, gap="small"):
+    with st.container(horizontal=True, gap="small", key="ratios"):
         for label, value, text in ratios(alert, series):
-            st.metric(label, value, border=True, width=190, help=text)
+            st.metric(label, value, border=True, help=text)
     if series.steps:
         unit = texts.unit if metric == texts.metric else ""
         figure = evidence_chart(
