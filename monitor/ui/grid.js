@@ -20,6 +20,7 @@ export default function ({ data, parentElement }) {
     g.closed = true;
     clearTimeout(g.timer);
     g.resize.disconnect();
+    g.view.disconnect();
     grids.delete(root);
     g.charts.forEach((c) => c.drawn && window.Plotly.purge(c.div));
   };
@@ -73,7 +74,11 @@ function take(g, body) {
     const same = JSON.stringify([body.marks, body.repeated]) === JSON.stringify([g.marks, g.repeated]);
     Object.assign(g, { marks: body.marks, repeated: body.repeated });
     for (const [name, more] of Object.entries(body.series)) append(g.whole[name], more);
-    g.charts.forEach((c) => (same && !recolour && c.drawn ? extend(c, body.series) : draw(g, c)));
+    g.charts.forEach((c) => {
+      if (c.unseen && c.drawn) c.behind = true;                                     // drawn when it comes into view
+      else if (same && !recolour && c.drawn) extend(c, body.series);
+      else draw(g, c);
+    });
     if (Object.values(g.whole).some((s) => s.x.length > KEEP)) g.epoch = "";        // too long: the next poll brings it thinned
   } else if (recolour) g.charts.forEach((c) => draw(g, c));
   g.charts.forEach((c) => caption(g, c));
@@ -111,8 +116,18 @@ function build(g) {
     c.box.append(c.head, c.div, c.empty);
     return c;
   });
+  g.view?.disconnect();
+  g.view = new IntersectionObserver((seen) => seen.forEach((e) => inView(g, e)), { rootMargin: "300px" });
+  g.charts.forEach((c) => g.view.observe(c.box));
   box.replaceChildren(...g.charts.map((c) => c.box));
   Object.assign(g, { epoch: "", last: -1 });
+}
+
+function inView(g, entry) {
+  const c = g.charts.find((one) => one.box === entry.target);
+  if (!c) return;
+  c.unseen = !entry.isIntersecting;
+  if (!c.unseen && c.behind) draw(g, c);
 }
 
 function node(tag, name) {
@@ -126,6 +141,7 @@ function draw(g, c) {
   c.div.hidden = !any;
   c.empty.hidden = any;
   c.empty.textContent = `No values yet. This panel shows ${names.join(", ")}.`;
+  c.behind = false;
   if (!any) return;
   window.Plotly.react(c.div, traces(g, c.panel), layout(g, c.panel), CONFIG);
   if (c.drawn) return;

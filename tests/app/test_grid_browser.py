@@ -69,6 +69,25 @@ def test_grows_without_reload_and_keeps_zoom_and_nodes(page, server, record, wri
     page.wait_for_function(f"() => ({RANGE})()[1] >= 42 && ({RANGE})()[0] <= 0")
 
 
+def test_a_chart_out_of_view_waits_and_is_whole_when_one_scrolls_to_it(page, server, record, write_step):
+    page.set_viewport_size({"width": 1024, "height": 500})
+    recorder = record(server.root / "tall")
+    for step in range(10):
+        write_step(recorder, step)
+    open_run(page, server, "tall")
+    wait_points(page, 10)
+    last = "() => [...document.querySelectorAll('.js-plotly-plot')].at(-1).data[0].x.length"
+    page.wait_for_function(f"() => ({last})() === 10")
+    label = page.locator(".rs-chart").last
+    write_step(recorder, 10)
+    expect(label).to_have_attribute("aria-label", re.compile("at step 10$"), timeout=15_000)
+    assert page.evaluate(last) == 10, "a chart that nobody sees was drawn"
+    page.locator(".js-plotly-plot").last.scroll_into_view_if_needed()
+    page.wait_for_function(f"() => ({last})() === 11", timeout=5_000)
+    write_step(recorder, 11)
+    page.wait_for_function(f"() => ({last})() === 12", timeout=15_000)
+
+
 def test_zoom_into_a_long_run_brings_every_step(page, server, record):
     recorder = record(server.root / "long")
     for step in range(3000):

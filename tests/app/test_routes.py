@@ -168,6 +168,20 @@ def test_news_of_many_metrics_is_what_each_gives_alone(run, monitor, write_step)
                 assert query.news(con, monitor_run(con), slice_id, names, since) == alone
 
 
+def test_a_browser_that_keeps_up_costs_no_metric_query(client, run, monitor, write_step, monkeypatch):
+    monitor.tick()
+    first = series(client, "accuracy,R4.clip_low_frac")
+    for step in (60, 61):
+        write_step(run, step, accuracy=0.01 * step)
+        monitor.tick()
+    with monitor.store.cursor() as con:
+        stored = query.news(con, monitor_run(con), 0, ["accuracy", "R4.clip_low_frac"], 59)
+    monkeypatch.setattr(query, "news", lambda *given: pytest.fail("the index was asked"))
+    body = series(client, "accuracy,R4.clip_low_frac", epoch=first["epoch"], since=first["last"])
+    assert body["last"] == 61 and body["series"]["accuracy"] == {"x": [60, 61], "y": [0.6, 0.61]}
+    assert body["series"]["R4.clip_low_frac"]["y"] == pytest.approx(stored["R4.clip_low_frac"].values, rel=1e-6)
+
+
 def monitor_run(con):
     return query.run_key_of(con, "demo")
 
