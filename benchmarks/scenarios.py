@@ -75,6 +75,9 @@ class Case:
 def main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     work = _outcomes if args.rescue is None else _rescues
+    if args.keep and args.keep.exists() and any(args.keep.iterdir()):
+        print(f"bench: --keep {args.keep} is not empty: name a folder of its own", file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory() as folder:
         try:
             return work(args.keep or Path(folder), args)
@@ -98,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--rescue", type=int, metavar="K", help="relax the bounds of A<0 to [0, 101] at step K")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time (default 2)")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the runs there")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the runs there; empty or new")
     return parser
 
 
