@@ -1,6 +1,6 @@
 """Accuracy on given problems, one response each: the held-out evaluation of a run and of the warm starts.
 
-    accuracy(engine, policy, ProblemStream(spec, seed=1, held_out=True).take(64), sampling, Verifier())
+accuracy(engine, policy, ProblemStream(spec, seed=1, held_out=True).take(64), sampling, Verifier())
 """
 
 from __future__ import annotations

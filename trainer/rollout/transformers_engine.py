@@ -48,9 +48,7 @@ class TransformersEngine:
         """The weights are shared: only their number changes, and it never goes back."""
         start = time.perf_counter()
         if weight_version < self._version:
-            raise EngineError(
-                f"weight version {weight_version} is older than {self._version}: versions only grow"
-            )
+            raise EngineError(f"weight version {weight_version} is older than {self._version}: versions only grow")
         self._version = weight_version
         return SyncReport(
             weight_version=weight_version,

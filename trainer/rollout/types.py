@@ -1,6 +1,6 @@
 """Values that cross the boundary to a rollout engine: frozen, checked when they are made.
 
-    SamplingSpec(n=8, temperature=1.0, max_tokens=96, seed=7)
+SamplingSpec(n=8, temperature=1.0, max_tokens=96, seed=7)
 """
 
 from __future__ import annotations
