@@ -7,6 +7,7 @@ detectors find; a bound is proposed as soon as it is declared, before it binds.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 
 from regimescope.detectors.declared import Declared
 from regimescope.detectors.lifecycle import QUIET, Reading
@@ -46,8 +47,9 @@ class _Lint(Detector):
         evidence = {self.rule.metric: value, "objective": point.declared.objective}
         return Reading(level=level, pending=level, holds=True, onset=point.step, evidence=evidence)
 
+    @abstractmethod
     def _level(self, value: float, kind: str | None) -> Severity | None:
-        raise NotImplementedError
+        """Severity of this value of the bound; None = nothing to say."""
 
     def remedy(self) -> Remedy:
         target = self.rule.levels["info"].value

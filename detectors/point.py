@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from regimescope.detectors.declared import Declared
@@ -54,7 +55,7 @@ class Point:
         return value if value is not None and math.isfinite(value) else None
 
 
-class Detector:
+class Detector(ABC):
     """A rule at work. `update` returns None where its metric is missing: then nothing changes."""
 
     __slots__ = ("rule",)
@@ -67,8 +68,9 @@ class Detector:
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
 
+    @abstractmethod
     def update(self, point: Point) -> Reading | None:
-        raise NotImplementedError
+        """What the rule reads off this step."""
 
     def moves(self, direction: str | None) -> Sequence[Move] | None:
         """Bounds that can help against what it finds; None: the failure has no driver among the regimes."""
@@ -80,6 +82,7 @@ class Detector:
 
     def reseat(self) -> None:
         """After a resume or a change of bounds: find the reference again. Guards keep their state."""
+        return
 
     def data_changed(self) -> None:
         """After a change of data; by default as a reseat where the rule follows the data."""
