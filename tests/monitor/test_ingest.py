@@ -491,12 +491,9 @@ def test_every_row_comes_exactly_once_although_the_monitor_is_killed(root: Path,
     store.close()
 
 
-def test_an_idle_tick_is_cheap(collapsed, root: Path) -> None:
+def test_an_idle_tick_has_no_news(collapsed, root: Path) -> None:
     store = Store.in_memory(root)
     ingester = Ingester(store)
     ingester.catch_up()
-    started = time.process_time()
-    for _ in range(50):
-        assert ingester.tick() == set()
-    assert time.process_time() - started < 0.25  # 5 ms each is far above what it takes
+    assert [ingester.tick() for _ in range(3)] == [set()] * 3
     store.close()

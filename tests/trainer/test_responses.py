@@ -1,9 +1,7 @@
 """Response statistics: golden values, and agreement with the definitions written out naively."""
 
-import time
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,14 +108,3 @@ def test_the_end_token_counts_for_length_and_not_for_repetition() -> None:
         assert metrics["rep4_mean"] == (pytest.approx(1 - 4 / 21), 1.0)
         assert metrics["tail_loop_frac"] == (1.0, 1.0)
         assert metrics["response_length_mean"] == (float(len(ids)), 1.0)
-
-
-def test_a_step_of_responses_is_fast() -> None:
-    rng = np.random.default_rng(0)
-    responses = [
-        Response(token_ids=tuple(rng.integers(2, 19, 35).tolist()), ended=True, outcome="correct") for _ in range(256)
-    ]
-    response_metrics(responses)
-    start = time.process_time()
-    response_metrics(responses)
-    assert time.process_time() - start < 0.025
