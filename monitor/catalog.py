@@ -191,11 +191,6 @@ class Catalog:
         """Its row is written at the next save."""
         self._touched_segments[run.run_key, segment.name] = (run, segment)
 
-    @property
-    def dirty(self) -> bool:
-        """Whether there is anything to save."""
-        return bool(self._new_launches or self._touched or self._touched_runs or self._touched_segments)
-
     def save(self, con: duckdb.DuckDBPyConnection) -> None:
         """Write what changed; the transaction is the caller's. Call `saved()` after the commit."""
         for run in self._touched_runs.values():

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -251,8 +252,8 @@ def _announce(run_dir: Path, point: StartPoint, parameters: int) -> None:
     print(f"{_run_name(config)}: {config.objective}, {parameters:,} parameters{begin}")
     print(f"  bounds A>0 {pos}, A<0 {neg}, revision {point.revision}")
     print(f"  run    {run_dir}")
-    print(f"  watch  regimescope serve {run_dir.parent}")
-    print(f'  steer  regimescope bounds {run_dir} --neg-min 0 --neg-max 101 --why "..."', flush=True)
+    print(f"  watch  regimescope serve {shlex.quote(str(run_dir.parent))}")
+    print(f'  steer  regimescope bounds {shlex.quote(str(run_dir))} --neg-min 0 --neg-max 101 --why "..."', flush=True)
 
 
 def _farewell(run_dir: Path, last: int, steps: int, dead_steps: int, dropped: int) -> None:
@@ -261,9 +262,11 @@ def _farewell(run_dir: Path, last: int, steps: int, dead_steps: int, dropped: in
     if dead_steps:
         _say(f"the last {dead_steps} steps had no group with differing rewards: nothing is left to learn from")
     if last + 1 >= steps:
-        print(f"finished: {steps} steps. `regimescope check {run_dir}` runs the detectors over it.")
+        print(f"finished: {steps} steps. `regimescope check {shlex.quote(str(run_dir))}` runs the detectors over it.")
     else:
-        print(f"stopped after step {last}. Go on with: regimescope train --run-dir {run_dir} --resume")
+        print(
+            f"stopped after step {last}. Go on with: regimescope train --run-dir {shlex.quote(str(run_dir))} --resume"
+        )
 
 
 def _say(text: str) -> None:

@@ -5,6 +5,7 @@ opaque here: the browser tests look at it.
 """
 
 import json
+import shlex
 import time
 from pathlib import Path
 
@@ -53,16 +54,16 @@ class Desk:
         ControlFolder(self.root / name, launch=recorder.launch, can=())
         return recorder
 
-    def healthy(self, name="calm", steps=14):
-        recorder = self._open_run(name)
+    def healthy(self, name="calm", steps=14, **options):
+        recorder = self._open_run(name, **options)
         for step in range(steps):
             self._write_step(recorder, step, infra_failed_frac=0.004)
         self.catch_up()
         return recorder
 
-    def collapsing(self, name="sick", steps=48):
+    def collapsing(self, name="sick", steps=48, **options):
         """Length and accuracy fall from step 30 on while w_min of A<0 holds 92 % of R4."""
-        recorder = self._open_run(name, rule=WeightRule.capped(TIGHT))
+        recorder = self._open_run(name, rule=WeightRule.capped(TIGHT), **options)
         for step in range(steps):
             sick = max(0.0, min(1.0, (step - ONSET) / 8))
             recorder.buckets(step, 0, held_up(), revision=0, bounds=TIGHT)
@@ -226,7 +227,7 @@ def test_an_alert_of_the_address_that_is_gone_is_said(desk):
 
 
 def test_stale_is_said_and_nothing_can_be_sent(desk, monkeypatch):
-    desk.collapsing()
+    desk.collapsing(framework="regimescope 0.1.0")
     monkeypatch.setattr(live, "STALE_FLOOR_S", 0.01)
     time.sleep(0.1)
     desk.catch_up()
@@ -237,6 +238,22 @@ def test_stale_is_said_and_nothing_can_be_sent(desk, monkeypatch):
     assert "This run is silent" in words
     assert "regimescope train --resume --run-dir" in words
     assert all(element.disabled for element in at.button)
+
+
+def test_the_command_to_resume_can_be_pasted_whatever_the_folder_is_called(desk):
+    name = "a run; touch b's"
+    desk.healthy(name, framework="regimescope 0.1.0").end("stopped")
+    desk.catch_up()
+    at = desk.open("control", run=name)
+    (command,) = [code.value for code in at.code if "--resume" in code.value]
+    assert shlex.split(command) == ["regimescope", "train", "--resume", "--run-dir", str(desk.root / name)]
+
+
+def test_a_run_of_another_trainer_is_not_resumed_by_ours(desk):
+    desk.healthy().end("finished")
+    desk.catch_up()
+    words = shown(desk.open("control"))
+    assert "start this run again with its own trainer" in words and "--resume" not in words
 
 
 def test_ended_is_said_and_nothing_can_be_sent(desk):

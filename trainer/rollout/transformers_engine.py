@@ -89,7 +89,6 @@ class _Batch:
     def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], spec: SamplingSpec) -> None:
         self.policy, self.spec = policy, spec
         self.device = policy.model.device
-        self.prompt_count = len(prompts)
         count = len(prompts) * spec.n
         generator = torch.Generator().manual_seed(spec.seed)
         self.uniform = torch.rand(count, spec.max_tokens, dtype=torch.float64, generator=generator).to(self.device)

@@ -7,6 +7,7 @@ alert proposes.
 from __future__ import annotations
 
 import math
+import shlex
 
 import streamlit as st
 
@@ -73,8 +74,12 @@ def _obstacle(facts: RunFacts) -> str:
 
 
 def _how_to_resume(ctx: Context, facts: RunFacts) -> None:
+    if not (facts.run.framework or "").startswith("regimescope "):
+        st.text("The monitor starts no process: start this run again with its own trainer.")
+        return
     st.text("The monitor starts no process. To go on from the last checkpoint under the bounds last acknowledged:")
-    st.code(f"regimescope train --resume --run-dir {ctx.monitor.root / facts.run.path}", language=None)
+    command = ["regimescope", "train", "--resume", "--run-dir", str(ctx.monitor.root / facts.run.path)]
+    st.code(shlex.join(command), language=None)  # a folder's name must not become a command where this is pasted
 
 
 def _editor(facts: RunFacts, allowed: bool) -> None:

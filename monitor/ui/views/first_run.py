@@ -5,6 +5,7 @@ The Overview shows the checklist alone while a run has no step.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 
 import streamlit as st
@@ -15,11 +16,11 @@ from regimescope.monitor.ui.facts import RunFacts
 SNIPPET = """\
 from regimescope.monitor import Recorder
 
-recorder = Recorder("{root}/my-run", name="my run", objective="dispo")
+recorder = Recorder({folder!r}, name="my run", objective="dispo")
 recorder.step(step, {{"reward_mean": reward, "accuracy": accuracy, "entropy_mean": entropy}})   # last line of each step
 recorder.end("finished")
 """
-DEMO = "regimescope train --scenario length-collapse --pace 3 --run-dir {root}/demo"
+DEMO = ("regimescope", "train", "--scenario", "length-collapse", "--pace", "3", "--run-dir")
 
 
 def render() -> None:
@@ -30,9 +31,9 @@ def render() -> None:
     left, right = st.columns([3, 2], gap="large")
     with left:
         st.markdown("**See a real run collapse**: a tiny policy, slow enough to watch and to save")
-        st.code(DEMO.format(root=root), language=None)
+        st.code(shlex.join([*DEMO, str(root / "demo")]), language=None)
         st.markdown("**Record your own**: three lines in the training process, standard library only")
-        st.code(SNIPPET.format(root=root), language=None)
+        st.code(SNIPPET.format(folder=str(root / "my-run")), language=None)
         st.caption("Buckets, ratios and commands come next: docs/embedding.md.")
     with right:
         checklist(None, ())
