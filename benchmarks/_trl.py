@@ -1,7 +1,7 @@
 """TRL in an environment of its own, benchmarks/.venv-trl: the peer that our losses and our trainer are compared with.
 
     python()                 the interpreter; the first call builds the environment (about a minute, 1.5 GB)
-    run(script, *arguments)  a script of this folder under it, with our own sources importable; its standard output
+    run(module, *arguments)  a module of this folder under it, with our own sources importable; its standard output
 
 TRL never enters the environment of the package or of its tests. Pins: benchmarks/trl-constraints.txt; other pins, and
 the environment is built again. Building needs a package index that pip can reach; afterwards no network is needed.
@@ -38,19 +38,20 @@ def python() -> Path:
     return INTERPRETER
 
 
-def run(script: str, *arguments: str) -> str:
-    """Standard output of `script` of this folder, run in that environment on one thread with our sources importable;
-    its standard error passes through. Raises BenchmarkError with the exit code when it fails."""
+def run(module: str, *arguments: str) -> str:
+    """Standard output of `benchmarks.<module>`, run in that environment on one thread with our sources importable; its
+    standard error passes through. Raises BenchmarkError with the exit code when it fails."""
     offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    threads = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    threads = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
     done = subprocess.run(
-        [str(python()), str(FOLDER / script), *arguments],
-        env={**os.environ, **offline, **threads, "PYTHONPATH": str(FOLDER.parent / "src")},
+        [str(python()), "-m", f"benchmarks.{module}", *arguments],
+        cwd=FOLDER.parent,
+        env={**os.environ, **offline, **threads, "PYTHONPATH": "src"},
         stdout=subprocess.PIPE,
         text=True,
     )
     if done.returncode != 0:
-        raise BenchmarkError(f"{script} ended with {done.returncode} in {ENVIRONMENT}; its own words are above")
+        raise BenchmarkError(f"{module} ended with {done.returncode} in {ENVIRONMENT}; its own words are above")
     return done.stdout
 
 
