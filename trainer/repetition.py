@@ -6,7 +6,7 @@ run of a condition. numpy only.
     tail_loops(rows).period       array([2, 0])
 
 Every function takes plain sequences too. A row's result depends on that row alone; work goes block by block, so memory
-stays at some ten arrays of 65,536 items, or of the longest row where that is longer. Text: `text_statistics.py`.
+stays at some ten arrays of 32,768 items, or of the longest row where that is longer. Text: `text_statistics.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ SHORTEST_LOOP = 24
 SURE_LOGP = math.log(0.99)
 "A sampled token is sure above this log-probability in nats: MiniMax-M1 (arXiv 2506.13585) stops after 3,000 of them."
 
-BLOCK_ITEMS = 1 << 16
+BLOCK_ITEMS = 1 << 15
+"So that the arrays of a block (256 KiB) stay in the cache, and the allocator keeps their pages."
 RAGGED_SLACK = 64
 "A block holds rows of at most twice the length of its shortest, plus this many items: padding stays cheap."
 TABLE_SPAN = 1 << 20
@@ -235,10 +236,8 @@ def _joined(left: Keys, right: Keys, offset: int) -> Keys:
     width = min(left.shape[1], right.shape[1] - offset)
     joined = left[:, :width] * GOLDEN
     joined += right[:, offset : offset + width]
-    scratch = joined >> np.uint64(29)
-    joined ^= scratch  # without this the hash were linear, and sums of ids would collide
+    joined ^= joined >> np.uint64(29)  # without this the hash were linear, and equal sums would collide
     joined *= MIX_1
-    joined ^= np.right_shift(joined, np.uint64(32), out=scratch)
     return joined
 
 
