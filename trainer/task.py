@@ -12,13 +12,16 @@ import random
 import re
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 HELD_OUT_SHARE = 8
 "One problem in this many is kept for evaluation."
 
 MARKER = "#"
 "Stands before the final answer."
+
+AnswerForm = Literal["number", "math"]
+"`number`: one plain number after the last `#`. `math`: boxed, or after `####`; any notation."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +30,14 @@ class Problem:
 
     text: str
     "The prompt, from the first operand to the equals sign."
-    answer: int
-    "The right result."
+    answer: int | str
+    "The right result: a whole number for chain arithmetic, the reference as written for JSONL problems."
     env: str = "chain"
     "Name of the environment (slice kind `env`)."
+    form: AnswerForm = "number"
+    "How an answer to it is read and judged."
+    source: str = ""
+    "Where it comes from, such as `gsm8k.jsonl:17`; empty for generated problems."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +74,15 @@ def is_held_out(text: str) -> bool:
 
 
 class ProblemStream:
-    """Problems without end; the same task, seed and part give the same ones.
+    """Problems without end; the same task, seed and part give the same ones, whatever `env` they are labelled with.
 
     `state` and `restore` carry the place over a checkpoint.
     """
 
-    def __init__(self, spec: TaskSpec, *, seed: int, held_out: bool = False) -> None:
+    def __init__(self, spec: TaskSpec, *, seed: int, held_out: bool = False, env: str = "chain") -> None:
         self.spec = spec
         self.held_out = held_out
+        self.env = env
         self._rng = random.Random(f"{'held-out' if held_out else 'train'} {seed}")
 
     def take(self, count: int) -> list[Problem]:
@@ -92,12 +100,12 @@ class ProblemStream:
 
     def _next(self) -> Problem:
         while True:
-            problem = draw_problem(self.spec, self._rng)
+            problem = draw_problem(self.spec, self._rng, env=self.env)
             if is_held_out(problem.text) == self.held_out:
                 return problem
 
 
-def draw_problem(spec: TaskSpec, rng: random.Random) -> Problem:
+def draw_problem(spec: TaskSpec, rng: random.Random, *, env: str = "chain") -> Problem:
     """One problem of either part, its running total kept in 0..top."""
     total = rng.randint(1, 9)
     text = str(total)
@@ -109,7 +117,7 @@ def draw_problem(spec: TaskSpec, rng: random.Random) -> Problem:
             sign = "-"
         total = _apply(total, sign, operand)
         text += f"{sign}{operand}"
-    return Problem(text=f"{text}=", answer=total)
+    return Problem(text=f"{text}=", answer=total, env=env)
 
 
 def draw_solution(problem: Problem, spec: TaskSpec, rng: random.Random) -> str:
@@ -124,7 +132,7 @@ def _draw_solution(problem: Problem, spec: TaskSpec, rng: random.Random) -> str:
     first, *rest = re.findall(r"[+-]?\d", problem.text)
     style = rng.random()
     if style < spec.bare:
-        return f"{MARKER}{_noisy(problem.answer, 3 * spec.noise, rng)}"
+        return f"{MARKER}{_noisy(int(problem.answer), 3 * spec.noise, rng)}"
     width = 2 if style < spec.bare + spec.pairs else 1
     lines: list[str] = []
     total = int(first)

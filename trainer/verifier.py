@@ -1,29 +1,25 @@
-"""Reward from math-verify: only the text after the last `#` is judged, and only where it is one plain number.
+"""Reward from math-verify: `Verifier().verdict("so #### 1/2", "0.5", ended=True, form="math").correct`.
 
-No marker, no end token, or anything but a number there is incorrect; `#3+3` is no answer. What fails in the verifier
-itself (an exception, its time limit) is `infra_failed`, counted, and no verdict on the policy. Judged pairs are
-remembered, so a step of 256 responses costs a few milliseconds.
+`extraction.py` finds the answer in a response, `comparison.py` says what its notation decides, and math-verify judges
+the rest: plain numbers here, everything else in a process of its own with a time limit (`judge_process.py`). No marker
+and no end token are incorrect. What fails in the verifier itself is `infra_failed`, counted, and no verdict on the
+policy: no exception leaves `verdict`. Judged pairs are remembered, so a step of 256 responses costs milliseconds.
 """
 
 from __future__ import annotations
 
-import logging
-import re
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal
 
-from math_verify import parse, verify
-
-from regimescope.trainer.task import MARKER
+from regimescope.trainer.comparison import Questions, questions
+from regimescope.trainer.extraction import answer_span
+from regimescope.trainer.judge import NUMBER, math_judge
+from regimescope.trainer.judge_process import JudgeFailed, JudgeProcess, forget_after_fork
+from regimescope.trainer.task import MARKER, AnswerForm
 
 Outcome = Literal["correct", "incorrect", "infra_failed"]
-Judge = Callable[[str, str], bool]
-"(answer, span) -> whether they are equal; may raise."
 
-NUMBER = re.compile(r"[+-]?\d{1,12}(?:[./]\d{1,12})?")
 REMEMBERED = 65_536
 
 
@@ -47,77 +43,83 @@ class Verdict:
         return {"correct": 1.0, "incorrect": -1.0, "infra_failed": float("nan")}[self.outcome]
 
 
-def _not_about_timeouts(record: logging.LogRecord) -> bool:
-    return "Timeout is disabled" not in record.getMessage()
-
-
-for _name in ("math_verify.parser", "math_verify.grader"):
-    logging.getLogger(_name).addFilter(_not_about_timeouts)  # it warns that we keep the time ourselves
-
-
-def math_judge(answer: str, span: str) -> bool:
-    """Whether math-verify finds the two equal. Its own time limits are off: they only work in the main thread."""
-    return bool(verify(list(_parsed(answer)), list(_parsed(span)), timeout_seconds=None, raise_on_error=True))
-
-
-@lru_cache(maxsize=4096)
-def _parsed(text: str) -> tuple[Any, ...]:
-    """What math-verify reads in a text, some 0.3 ms the first time."""
-    return tuple(parse(text, parsing_timeout=None, raise_on_error=True))
-
-
 class Verifier:
-    """Judges responses; safe to share between threads.
+    """Judges responses; safe to share between threads, over a fork, and to pickle.
 
-    `failures` counts exceptions of the judge by the name of their class, `timeouts` judgements longer than `limit_s`.
+    `failures` counts failures of the judge by kind (an exception's name, `start`, `died`, `nonsense`), `timeouts`
+    judgements longer than `limit_s`; both start at 0 in a pickled copy.
     """
 
-    def __init__(self, *, marker: str = MARKER, limit_s: float = 5.0, judge: Judge = math_judge) -> None:
+    def __init__(self, *, marker: str = MARKER, limit_s: float = 5.0, judge: JudgeProcess | None = None) -> None:
+        """`marker`: before the answer of form "number", and of form "math" where neither box nor `####` is there."""
         self.failures: dict[str, int] = {}
         self.timeouts = 0
+        self.judge = judge if judge is not None else JudgeProcess(limit_s=limit_s)
         self._marker = marker
-        self._limit_s = limit_s
-        self._judge = judge
         self._known: dict[tuple[str, str], bool] = {}
         self._lock = threading.Lock()
+        forget_after_fork(self)
 
-    def verdict(self, text: str, answer: int | str, *, ended: bool) -> Verdict:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self._marker, self.judge)
+
+    def verdict(self, text: str, answer: int | str, *, ended: bool, form: AnswerForm = "number") -> Verdict:
         """Judge one response text, without prompt and end token; `ended`: the end token came within the limit."""
-        span = text.rpartition(self._marker)[2].strip() if ended and self._marker in text else None
-        if span is None or not NUMBER.fullmatch(span):
+        span = answer_span(text, form, self._marker) if ended else None
+        if span is None:
             return Verdict(outcome="incorrect", span=span)
-        equal = self._equal(str(answer), span)
-        outcome: Outcome = "infra_failed" if equal is None else "correct" if equal else "incorrect"
-        return Verdict(outcome=outcome, span=span)
+        return Verdict(outcome=self._outcome(_asked(str(answer), span, form)), span=span)
+
+    def close(self) -> None:
+        """End the worker process, where one was started; the next question starts another."""
+        self.judge.close()
+
+    def forget(self) -> None:
+        """In a forked child: a lock that another thread of the parent held is held for ever."""
+        self._lock = threading.Lock()
+
+    def _outcome(self, asked: bool | Questions) -> Outcome:
+        """All pairs must be equal; one that is not decides, then one without verdict."""
+        if isinstance(asked, bool):
+            return "correct" if asked else "incorrect"
+        outcome: Outcome = "correct"
+        for answer, span in asked:
+            equal = self._equal(answer, span)
+            if equal is False:
+                return "incorrect"
+            outcome = outcome if equal else "infra_failed"
+        return outcome
 
     def _equal(self, answer: str, span: str) -> bool | None:
-        with self._lock:
-            known = self._known.get((answer, span))
-            if known is None:
-                known = self._within_limit(answer, span)
-                if known is not None and len(self._known) < REMEMBERED:
-                    self._known[answer, span] = known
+        """None where the judge fails; that is counted and not remembered: the next try may succeed."""
+        known = self._known.get((answer, span))
+        if known is not None:
             return known
+        try:
+            if NUMBER.fullmatch(answer) and NUMBER.fullmatch(span):
+                with self._lock:  # sympy promises nothing to threads
+                    equal = math_judge(answer, span)
+            else:
+                equal = self.judge.equal(answer, span)
+        except TimeoutError:
+            with self._lock:
+                self.timeouts += 1
+            return None
+        except Exception as error:  # any failure of foreign code is an outcome to count
+            kind = error.kind if isinstance(error, JudgeFailed) else type(error).__name__
+            with self._lock:
+                self.failures[kind] = self.failures.get(kind, 0) + 1
+            return None
+        if len(self._known) < REMEMBERED:
+            self._known[answer, span] = equal
+        return equal
 
-    def _within_limit(self, answer: str, span: str) -> bool | None:
-        """Run the judge in a thread of its own; one that hangs is left behind (a daemon does not keep the process)."""
-        results: list[bool] = []
-        errors: list[Exception] = []
 
-        def work() -> None:
-            try:
-                results.append(self._judge(answer, span))
-            except Exception as error:  # any failure of foreign code is an outcome to count
-                errors.append(error)
+def _asked(answer: str, span: str, form: AnswerForm) -> bool | Questions:
+    if form == "math":
+        return questions(answer, span)
+    return ((answer, span),) if NUMBER.fullmatch(span) else False
 
-        thread = threading.Thread(target=work, name="verifier", daemon=True)
-        thread.start()
-        thread.join(self._limit_s)
-        if results:
-            return results[0]
-        if errors:
-            name = type(errors[0]).__name__
-            self.failures[name] = self.failures.get(name, 0) + 1
-        else:
-            self.timeouts += 1
-        return None
+
+def _again(marker: str, judge: JudgeProcess) -> Verifier:
+    return Verifier(marker=marker, judge=judge)

@@ -1,14 +1,24 @@
-"""The verifier: what counts as an answer, and what happens when the verifier itself fails."""
+"""The verifier: what counts as an answer, and what happens when the verifier itself fails. The table of math answers is
+in test_answers.py."""
 
 import logging
 import math
-import threading
-import time
+import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from regimescope.trainer.verifier import Verifier, math_judge
+from regimescope.trainer.judge import math_judge
+from regimescope.trainer.judge_process import JudgeProcess
+from regimescope.trainer.verifier import Verifier
+
+READY = "import sys, json\nsys.stdin.readline(); print('{\"ready\": true}', flush=True)\nfor line in sys.stdin:\n    "
+"A worker of the judge's protocol, to be completed."
+
+
+def worker(body: str) -> JudgeProcess:
+    return JudgeProcess(command=(sys.executable, "-c", READY + body), limit_s=30.0)
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +47,19 @@ def verifier() -> Verifier:
         ("3+5=8;8-2=6;6", "incorrect", None),
         ("", "incorrect", None),
         ("#" + "6" * 40, "incorrect", "6" * 40),
+        ("#6/0", "incorrect", "6/0"),
     ],
 )
 def test_only_a_number_after_the_marker_counts(verifier: Verifier, text: str, outcome: str, span: str | None) -> None:
     verdict = verifier.verdict(text, 6, ended=True)
     assert (verdict.outcome, verdict.span) == (outcome, span)
+    assert verifier.failures == {}
+
+
+def test_numbers_need_no_process(verifier: Verifier) -> None:
+    assert verifier.verdict("#6", 6, ended=True).correct
+    assert verifier.verdict("#### 1,234 km", "1234", ended=True, form="math").correct
+    assert verifier.judge.pid is None
 
 
 def test_without_end_token_nothing_is_right(verifier: Verifier) -> None:
@@ -61,55 +79,83 @@ def test_another_marker_and_a_text_answer() -> None:
 
 
 def test_a_failing_judge_is_no_verdict_on_the_policy() -> None:
-    def broken(answer: str, span: str) -> bool:
-        raise RuntimeError("out of order")
-
-    verifier = Verifier(judge=broken)
-    verdicts = [verifier.verdict("#6", 6, ended=True) for _ in range(2)]
+    reply = "print(json.dumps({'id': json.loads(line)['id'], 'error': 'RuntimeError'}), flush=True)"
+    verifier = Verifier(judge=worker(reply))
+    verdicts = [verifier.verdict(r"\boxed{x}", "x^2", ended=True, form="math") for _ in range(2)]
     assert [verdict.outcome for verdict in verdicts] == ["infra_failed"] * 2
     assert all(math.isnan(verdict.reward) and not verdict.correct for verdict in verdicts)
     assert verifier.failures == {"RuntimeError": 2}  # not remembered: the next try may succeed
-    assert verifier.verdict("nothing", 6, ended=True).outcome == "incorrect"
+    assert verifier.verdict("nothing", "x^2", ended=True, form="math").outcome == "incorrect"
+    verifier.close()
 
 
-def test_a_slow_judge_is_left_behind_and_counted() -> None:
-    release = threading.Event()
+def test_a_judge_that_cannot_start_or_dies_is_counted_by_kind() -> None:
+    no_program = JudgeProcess(command=("/no/such/program",))
+    for judge, kind in ((no_program, "FileNotFoundError"), (worker("sys.exit()"), "died")):
+        verifier = Verifier(judge=judge)
+        assert verifier.verdict(r"\boxed{x}", "x^2", ended=True, form="math").outcome == "infra_failed"
+        assert verifier.failures == {kind: 1}
+        verifier.close()
 
-    def slow(answer: str, span: str) -> bool:
-        return release.wait(30)
 
-    verifier = Verifier(judge=slow, limit_s=0.05)
-    start = time.perf_counter()
-    assert verifier.verdict("#6", 6, ended=True).outcome == "infra_failed"
-    assert time.perf_counter() - start < 5
-    assert (verifier.timeouts, verifier.failures) == (1, {})
-    release.set()
+def test_a_slow_judge_is_killed_and_counted() -> None:
+    verifier = Verifier(judge=JudgeProcess(command=(sys.executable, "-c", READY + "sys.stdin.read()"), limit_s=0.2))
+    assert verifier.verdict(r"\boxed{x}", "x^2", ended=True, form="math").outcome == "infra_failed"
+    assert (verifier.timeouts, verifier.failures, verifier.judge.pid) == (1, {}, None)
+
+
+def test_an_answer_that_never_ends_costs_its_limit_and_no_more() -> None:
+    verifier = Verifier(limit_s=1.5)
+    assert verifier.verdict(r"\boxed{9^{9^{9^9}}x}", "x^2", ended=True, form="math").outcome == "infra_failed"
+    assert sum(verifier.failures.values()) + verifier.timeouts == 1  # the memory limit may come first
+    verifier.judge.limit_s = 30.0
+    assert verifier.verdict(r"\boxed{x\cdot x}", "x^2", ended=True, form="math").correct
+    verifier.close()
 
 
 def test_each_pair_is_judged_once() -> None:
-    asked: list[tuple[str, str]] = []
-
-    def counting(answer: str, span: str) -> bool:
-        asked.append((answer, span))
-        return answer == span
-
-    verifier = Verifier(judge=counting)
+    reply = "print(json.dumps({'id': json.loads(line)['id'], 'equal': True}), flush=True); break"
+    verifier = Verifier(judge=worker(reply))  # it ends after one answer
     for _ in range(3):
-        assert verifier.verdict("#6", 6, ended=True).correct
-        assert not verifier.verdict("#7", 6, ended=True).correct
-    assert asked == [("6", "6"), ("6", "7")]
+        assert verifier.verdict(r"\boxed{x\cdot x}", "x^2", ended=True, form="math").correct
+    assert verifier.failures == {}
+    verifier.close()
+
+
+def test_one_wrong_side_of_a_chain_is_wrong_even_where_another_has_no_verdict() -> None:
+    reply = """q = json.loads(line)
+    said = {'equal': False} if q['span'] == 'z' else {'error': 'ValueError'}
+    print(json.dumps({'id': q['id']} | said), flush=True)"""
+    verifier = Verifier(judge=worker(reply))
+    assert verifier.verdict(r"\boxed{2y=z}", "x^2", ended=True, form="math").outcome == "incorrect"
+    assert verifier.verdict(r"\boxed{2y=3y}", "x^2", ended=True, form="math").outcome == "infra_failed"
+    verifier.close()
 
 
 def test_many_threads_agree() -> None:
-    verifier = Verifier()
+    verifier = Verifier(limit_s=30.0)
+
+    def correct(i: int) -> tuple[bool, bool]:
+        number = verifier.verdict(f"#{i % 7}", 3, ended=True).correct
+        return number, verifier.verdict(rf"\boxed{{{i % 7}y}}", "3y", ended=True, form="math").correct
+
     with ThreadPoolExecutor(8) as pool:
-        outcomes = list(pool.map(lambda i: verifier.verdict(f"#{i % 7}", 3, ended=True).correct, range(200)))
-    assert outcomes == [i % 7 == 3 for i in range(200)]
+        outcomes = list(pool.map(correct, range(200)))
+    assert outcomes == [(i % 7 == 3, i % 7 == 3) for i in range(200)]
     assert (verifier.failures, verifier.timeouts) == ({}, 0)
+    verifier.close()
+
+
+def test_a_verifier_can_be_sent_to_another_process() -> None:
+    verifier = Verifier(marker="!", limit_s=7.0)
+    copy = pickle.loads(pickle.dumps(verifier))
+    assert copy.verdict("!6", 6, ended=True).correct
+    assert copy.judge.limit_s == 7.0
 
 
 def test_math_judge_knows_equal_numbers_and_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert math_judge("6", "12/2")
         assert not math_judge("6", "5")
+        assert not math_judge("0.0000001", "0.0000002")
     assert not caplog.records
