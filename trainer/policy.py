@@ -8,6 +8,7 @@ update. The pad token is never sampled and has probability 0.
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,8 @@ from transformers import (
 )
 from transformers.utils import logging as hf_logging
 
-from regimescope.trainer.errors import PolicyError
+from regimescope.trainer.errors import PolicyError, ShapeError
+from regimescope.trainer.logprobs import token_distribution
 from regimescope.trainer.tokenizer import CHARACTERS, EOS_ID, PAD_ID, VOCABULARY_SIZE, build_tokenizer
 
 WARM_FOLDER = Path(__file__).parent / "warm"
@@ -35,10 +37,8 @@ LOAD_ERRORS = (
     OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError, SafetensorError,
 )  # fmt: skip
 "What transformers raises for a foreign folder: unknown type, broken or foreign weights, missing package."
-ENTROPY_ROWS = 2048
-"Rows of logits whose softmax is formed at a time where no gradient is needed."
 NEVER = -1e9
-"Logit of a token that is never sampled; finite, so that 0 * log 0 stays 0."
+"Logit that keeps a token from being sampled."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +88,10 @@ class TokenLogps:
     "[B, T-1] float32: log-probability of each token given those before it; carries the gradient. 0 where not valid."
     entropy: Tensor
     "[B, T-1] float32, nats, without gradient: entropy of the distribution the token was drawn from. 0 where not valid."
+    sum_p2: Tensor
+    "[B, T-1] float32, without gradient: sum of that distribution's squared probabilities. 0 where not valid."
+    effect: Tensor
+    "[B, T-1] float32, nats, without gradient: entropy effect of the token (`effect.py`). 0 where not sampled."
     valid: Tensor
     "[B, T-1] bool: the response's tokens, its end token included."
 
@@ -209,45 +213,49 @@ def _first_line(error: Exception) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------- evaluation
-def response_logits(
-    policy: Policy, sequences: Sequence[Sequence[int]], starts: Sequence[int]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """One forward pass over prompt + response rows; `starts[i]` is the number of prompt tokens of row i, at least 1.
+def token_logps(
+    policy: Policy,
+    sequences: Sequence[Sequence[int]],
+    starts: Sequence[int],
+    *,
+    temperature: float = 1.0,
+    sampled: Tensor | None = None,
+) -> TokenLogps:
+    """One forward pass over prompt + response rows, and what it says about every response token.
 
-    Returns the logits of the response tokens [N, V] float32 (with gradient; ids in `never_ids` at `NEVER`), the tokens
-    themselves [N], and `valid` [B, T-1]; N runs over `valid` in row order. Rows are padded on the right, so the causal
-    mask is enough.
+    `starts[i]`: number of prompt tokens of row i, at least 1. `sampled`: [B, T-1] bool with T the longest row, the
+    tokens whose entropy effect is measured. Rows are padded on the right, so the causal mask is enough. The logits
+    [B, T, V] are read where they lie (`logprobs.py`). Raises ShapeError.
     """
     ids, valid = _padded(policy, sequences, starts)
-    logits = policy.model(input_ids=ids, use_cache=False).logits[:, :-1][valid].float()
-    if policy.never_ids:
-        logits = logits.index_fill(-1, torch.tensor(policy.never_ids, device=logits.device), NEVER)
-    return logits, ids[:, 1:][valid], valid
-
-
-def token_logps(
-    policy: Policy, sequences: Sequence[Sequence[int]], starts: Sequence[int], *, temperature: float = 1.0
-) -> TokenLogps:
-    """Log-probability and entropy of every response token, after the temperature; arguments as `response_logits`."""
-    logits, tokens, valid = response_logits(policy, sequences, starts)
-    if temperature != 1.0:
-        logits = logits / temperature
-    logps = torch.log_softmax(logits, -1)
-    flat = logps.gather(-1, tokens[:, None])[:, 0]
-    with torch.no_grad():
-        entropy = torch.cat([-(rows.exp() * rows).sum(-1) for rows in torch.split(logps.detach(), ENTROPY_ROWS)])
-    spread = torch.zeros(valid.shape, device=flat.device)
+    if sampled is not None and sampled.shape != valid.shape:
+        raise ShapeError(f"sampled: {list(sampled.shape)} must be {list(valid.shape)}, the tokens after the first")
+    logits = policy.model(input_ids=ids, use_cache=False).logits
+    row, place = valid.nonzero(as_tuple=True)
+    seen = token_distribution(
+        logits.flatten(0, 1),
+        ids[row, place + 1],
+        rows=row * ids.shape[1] + place,  # the logits at a token speak of the next one
+        temperature=temperature,
+        never_ids=policy.never_ids,
+        sampled=None if sampled is None else sampled[row, place],
+    )
+    logp = torch.zeros(valid.shape, dtype=seen.logp.dtype, device=valid.device)
+    rest = logp.new_zeros((3, *valid.shape))
+    rest[:, row, place] = torch.stack([seen.entropy.detach(), seen.sum_p2, seen.effect])
+    entropy, sum_p2, effect = rest.unbind()
     return TokenLogps(
-        logp=spread.masked_scatter(valid, flat),
-        entropy=spread.masked_scatter(valid, entropy),
-        valid=valid,
+        logp=logp.index_put((row, place), seen.logp), entropy=entropy, sum_p2=sum_p2, effect=effect, valid=valid
     )
 
 
 def _padded(policy: Policy, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> tuple[Tensor, Tensor]:
     width = max(map(len, sequences))
-    rows = [list(row) + [policy.pad_id] * (width - len(row)) for row in sequences]
-    ids = torch.tensor(rows, device=policy.model.device)
+    flat = array("q")  # a third of the time that torch.tensor takes for nested lists
+    for row in sequences:
+        flat.extend(row)
+        flat.extend([policy.pad_id] * (width - len(row)))
+    ids = torch.frombuffer(flat, dtype=torch.int64).view(len(sequences), width).to(policy.model.device)
     at = torch.arange(1, width, device=ids.device)
     first = torch.tensor(list(starts), device=ids.device)[:, None]
     end = torch.tensor([len(row) for row in sequences], device=ids.device)[:, None]

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +11,13 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, PreTrainedTokenizerFast
 
 from regimescope.monitor.errors import RegimescopeError
-from regimescope.trainer.errors import PolicyError
+from regimescope.trainer.effect import effect_sample, entropy_effect
+from regimescope.trainer.errors import PolicyError, ShapeError
 from regimescope.trainer.policy import (
     WARM_FOLDER,
     Policy,
     load_policy,
     new_tiny_policy,
-    response_logits,
     save_policy,
     token_logps,
     warm_names,
@@ -163,8 +163,9 @@ def test_a_model_without_pad_token_uses_its_end_token(folder: Path) -> None:
     policy = load_policy(folder)
     assert policy.pad_id == policy.eos_id == EOS_ID
     assert policy.never_ids == ()
-    logits, _, _ = response_logits(policy, SEQUENCES, STARTS)
-    assert logits.min() > -1e3
+    logits = policy.model(input_ids=torch.tensor([SEQUENCES[0]])).logits[0, 3:-1]
+    expected = torch.log_softmax(logits, -1).gather(-1, torch.tensor(SEQUENCES[0][4:])[:, None])[:, 0]
+    torch.testing.assert_close(token_logps(policy, SEQUENCES[:1], STARTS[:1]).logp[0, 3:], expected)
 
 
 def test_another_architecture_loads(folder: Path, tmp_path: Path) -> None:
@@ -202,16 +203,37 @@ def test_logps_are_those_of_single_rows_and_sum_to_one(tiny: Policy) -> None:
 
 
 def test_temperature_divides_the_logits(tiny: Policy) -> None:
-    logits, tokens, valid = response_logits(tiny, SEQUENCES, STARTS)
-    scored = token_logps(tiny, SEQUENCES, STARTS, temperature=0.5)
-    expected = torch.log_softmax(2 * logits, -1).gather(-1, tokens[:, None])[:, 0]
-    torch.testing.assert_close(scored.logp[valid], expected)
+    scored = token_logps(tiny, SEQUENCES[:1], STARTS[:1], temperature=0.5)
+    logits = 2 * tiny.model(input_ids=torch.tensor(SEQUENCES[:1])).logits[0, 3:-1]
+    logits[:, PAD_ID] = -torch.inf
+    expected = torch.log_softmax(logits, -1)
+    torch.testing.assert_close(scored.logp[0, 3:], expected.gather(-1, torch.tensor(SEQUENCES[0][4:])[:, None])[:, 0])
+    torch.testing.assert_close(scored.entropy[0, 3:], torch.special.entr(expected.exp()).sum(-1))
+    torch.testing.assert_close(scored.sum_p2[0, 3:], expected.exp().square().sum(-1))
+
+
+def test_the_effect_is_measured_where_it_is_sampled(tiny: Policy) -> None:
+    with torch.no_grad():
+        valid = token_logps(tiny, SEQUENCES, STARTS).valid
+        rows, positions = torch.arange(3)[:, None].expand_as(valid), torch.arange(10)[None].expand_as(valid)
+        sampled = effect_sample(rows, positions, every=2, seed=0, update=0)
+        scored = token_logps(tiny, SEQUENCES, STARTS, temperature=0.8, sampled=sampled)
+        chosen = sampled & valid
+        assert 0 < chosen.sum() < valid.sum() and (sampled & ~valid).any()
+        assert (scored.effect[~chosen] == 0).all()
+        for i, row in enumerate(SEQUENCES):
+            logits = tiny.model(input_ids=torch.tensor([row])).logits[0, :-1]
+            alone = entropy_effect(logits, torch.tensor(row[1:]), temperature=0.8, never_ids=(PAD_ID,))
+            at = chosen[i, : len(row) - 1]
+            torch.testing.assert_close(scored.effect[i, : len(row) - 1][at], alone[at], atol=2e-6, rtol=0)
+        with pytest.raises(ShapeError, match=r"sampled: \[3, 9\] must be \[3, 10\]"):
+            token_logps(tiny, SEQUENCES, STARTS, sampled=sampled[:, 1:])
 
 
 def test_gradients_flow_through_logp_alone(tiny: Policy) -> None:
     scored = token_logps(tiny, SEQUENCES, STARTS)
     assert scored.logp.requires_grad
-    assert not scored.entropy.requires_grad
+    assert not (scored.entropy.requires_grad or scored.sum_p2.requires_grad or scored.effect.requires_grad)
     scored.logp.sum().backward()  # type: ignore[no-untyped-call]
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in tiny.model.parameters())
     tiny.model.zero_grad()
@@ -219,19 +241,26 @@ def test_gradients_flow_through_logp_alone(tiny: Policy) -> None:
         assert not token_logps(tiny, SEQUENCES, STARTS).logp.requires_grad
 
 
-def test_entropy_does_not_depend_on_its_chunks(tiny: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = token_logps(tiny, SEQUENCES, STARTS).entropy
-    monkeypatch.setattr("regimescope.trainer.policy.ENTROPY_ROWS", 2)
-    torch.testing.assert_close(token_logps(tiny, SEQUENCES, STARTS).entropy, whole)
+def test_chunks_do_not_change_what_is_said(tiny: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampled = torch.ones(3, 10, dtype=torch.bool)
+    whole = token_logps(tiny, SEQUENCES, STARTS, sampled=sampled)
+    monkeypatch.setattr("regimescope.trainer.logprobs.CPU_CHUNK", 2 * 19)
+    chunked = token_logps(tiny, SEQUENCES, STARTS, sampled=sampled)
+    for field in fields(whole):
+        torch.testing.assert_close(getattr(chunked, field.name), getattr(whole, field.name))
 
 
 def test_what_fills_a_row_does_not_matter(tiny: Policy) -> None:
+    """Each row alone has no padding; beside longer ones it is filled."""
     with torch.no_grad():
-        one = token_logps(tiny, SEQUENCES, STARTS)
+        together = token_logps(tiny, SEQUENCES, STARTS)
+        for i, (row, start) in enumerate(zip(SEQUENCES, STARTS, strict=True)):
+            alone = token_logps(tiny, [row], [start])
+            for field in fields(alone):
+                padded = getattr(together, field.name)[i, : len(row) - 1]
+                torch.testing.assert_close(padded, getattr(alone, field.name)[0], atol=2e-6, rtol=0)
         other = token_logps(replace(tiny, pad_id=EOS_ID), SEQUENCES, STARTS)
-        logits = [response_logits(replace(tiny, pad_id=pad), SEQUENCES, STARTS)[0] for pad in (PAD_ID, EOS_ID)]
-    assert torch.equal(one.valid, other.valid)
-    torch.testing.assert_close(logits[0][:, 1:], logits[1][:, 1:])
+    assert torch.equal(together.valid, other.valid)
 
 
 def character_tokenizer(characters: str, pad_token: str | None = None) -> PreTrainedTokenizerFast:
