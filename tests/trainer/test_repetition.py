@@ -1,5 +1,6 @@
 """Repetition of token rows and texts: golden values, and agreement with the definitions written out naively."""
 
+import itertools
 import json
 import math
 import zlib
@@ -103,6 +104,18 @@ def test_seq_rep_is_its_definition(rows: list[list[int]], n: int) -> None:
     assert seq_rep(rows, n) == pytest.approx([naive_seq_rep(row, n) for row in rows], abs=1e-12)
 
 
+@pytest.mark.parametrize("vocabulary", [50, 1000, 10**9])
+def test_seq_rep_of_phrases_that_come_back(vocabulary: int) -> None:
+    """Every n tells the repetition of n tokens from that of n - 1, by packed and by hashed keys."""
+    rng = np.random.default_rng(vocabulary)
+    phrases = [rng.integers(0, vocabulary, size).tolist() for size in range(2, 30)]
+    rows = [[id_ for place in rng.integers(0, 28, 40) for id_ in phrases[place]] for _ in range(3)]
+    shares = [seq_rep(rows, n) for n in range(1, 26)]
+    for n, share in enumerate(shares, start=1):
+        assert share == pytest.approx([naive_seq_rep(row, n) for row in rows], abs=1e-12)
+    assert all((a > b).all() for a, b in itertools.pairwise(shares[3:]))
+
+
 @given(rows=ROWS)
 def test_tail_loop_is_its_definition(rows: list[list[int]]) -> None:
     assert loops_of(rows) == [naive_tail_loop(row) for row in rows]
@@ -126,6 +139,7 @@ def test_rows_do_not_influence_each_other(items: int, monkeypatch: pytest.Monkey
     rng = np.random.default_rng(items)
     rows = [rng.integers(0, 3, size).tolist() for size in rng.integers(0, 300, 40)]
     rows += [[*row[:5], *row[:7] * 9] for row in rows] + [(rng.integers(0, 2**40, 90)).tolist()]
+    rows += [[0] * 30, [0] * 20, [0, 1] * 13]  # would go on into a padding of zeros
     alone = [(seq_rep([row], 4)[0], seq_rep([row], 20)[0], *loops_of([row])[0]) for row in rows]
     assert sum(values[2] > 0 for values in alone) > 20
     monkeypatch.setattr(repetition, "BLOCK_ITEMS", items)
@@ -144,6 +158,8 @@ def test_no_block_is_larger_than_it_says() -> None:
     assert all(len(block.index) == 1 or block.items.size <= repetition.BLOCK_ITEMS for block in blocks)
     assert sorted(np.concatenate([block.index for block in blocks]).tolist()) == list(range(len(lengths)))
     assert sum(block.items.size for block in blocks) < 2.5 * sum(lengths)
+    uneven = list(token_rows([[1]] * 12 + [[1] * 2000]).blocks())
+    assert sum(block.items.size for block in uneven) == 12 + 2000
 
 
 @given(rows=ROWS)
