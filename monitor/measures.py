@@ -29,7 +29,7 @@ from regimescope.monitor.wire import number, plain
 _MAX_NAME = 200
 _COUNTS = ("tokens", "clip_high", "clip_low", "clamped")
 _SUMS = ("ratio_sum", "weight_sum", "abs_adv_weight_sum", "signed_adv_weight_sum")
-_MORE_SUMS = ("entropy_sum", "logp_sum", "log_ratio_sum", "log_ratio_sq_sum")
+_MORE_SUMS = ("logp_sum", "log_ratio_sum", "log_ratio_sq_sum")
 _POSITIVE = frozenset({"R1", "R2", "pos_eq1"})
 _NEGATIVE = frozenset({"R3", "R4", "neg_eq1"})
 
@@ -92,6 +92,7 @@ class Measures:
         counts = {c: [whole(x, c) for x in per_bucket(record, c, len(names))] for c in _COUNTS}
         sums = {c: [number(x) for x in per_bucket(record, c, len(names))] for c in (*_SUMS, *_MORE_SUMS)}
         effect, sampled = self._effect(record, len(names))
+        entropy = self._entropy(record, len(names))
         slice_id = self._slice(record)
         if slice_id is None:
             return
@@ -100,7 +101,15 @@ class Measures:
             limits: Row = (None, None) if side is None else (side.w_min, side.w_max)
             head: Row = (*place, update, slice_id, time, bucket, revision, *limits)
             first = [counts[c][i] for c in _COUNTS] + [sums[c][i] for c in _SUMS]
-            self.batch.add("bucket_step", (*head, *first, effect[i], sampled[i], *(sums[c][i] for c in _MORE_SUMS)))
+            last = [sums[c][i] for c in _MORE_SUMS]
+            self.batch.add("bucket_step", (*head, *first, effect[i], sampled[i], entropy[i], *last))
+
+    @staticmethod
+    def _entropy(record: Record, size: int) -> list[float | None]:
+        """Not every trainer has the logits at hand."""
+        if "entropy_sum" not in record:
+            return [None] * size
+        return [number(x) for x in per_bucket(record, "entropy_sum", size)]
 
     @staticmethod
     def _effect(record: Record, size: int) -> tuple[list[float | None], list[int | None]]:

@@ -67,14 +67,14 @@ class TokenStats:
     "Sum of w|A|: gradient mass before normalisation."
     signed_adv_weight_sum: tuple[float, ...]
     "Sum of wA."
-    entropy_sum: tuple[float, ...]
-    "Sum of the policy's entropy, nats."
     logp_sum: tuple[float, ...]
     "Sum of logp_new, nats."
     log_ratio_sum: tuple[float, ...]
     "Sum of log r."
     log_ratio_sq_sum: tuple[float, ...]
     "Sum of (log r)^2."
+    entropy_sum: tuple[float, ...] | None = None
+    "Sum of the policy's entropy, nats; None = not measured, for it needs the logits."
     entropy_effect_sum: tuple[float, ...] | None = None
     """Sum of wA times the first-order entropy change (arXiv 2505.22617, lemma 1) over the sampled tokens;
     None = not measured."""

@@ -1,27 +1,25 @@
 """Group-normalised advantages: how much better a response is than the others to the same prompt.
 
-A_i = (R_i - mean) / (std + eps) with the sample standard deviation (ddof 1) and eps 1e-6, as verl and NeMo RL have it.
-A group with equal rewards gives A = 0 everywhere and leaves the batch; nothing is resampled for it. A response without
-a verdict (NaN) is left out of its group.
+A_i = (R_i - mean) / (std + eps); by default the sample standard deviation (ddof 1) and eps 1e-6, as verl has it; TRL
+takes 1e-4, Dr.GRPO no standard deviation. A response without a verdict (NaN) is left out of its group. A group with
+equal rewards has A = 0, and so has a group with one verdict, unless `singleton` is "raw".
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
-
-EPS = 1e-6
-"Keeps the quotient finite; with rewards of +-1 it changes the seventh digit."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAdvantages:
     advantages: Tensor
-    "[prompts, group], float32; exactly 0 where not usable."
+    "[prompts, group], float32; exactly 0 where the rewards of the group are equal."
     usable: Tensor
-    "[prompts, group] bool: the response was judged, and the rewards of its group differ."
+    "[prompts, group] bool: the response takes part in the updates."
 
 
 def overlong_penalty(length: int, *, limit: int, cache: int) -> float:
@@ -37,8 +35,19 @@ def overlong_penalty(length: int, *, limit: int, cache: int) -> float:
     return max(-1.0, (limit - cache - length) / cache)
 
 
-def group_advantages(rewards: Tensor, *, eps: float = EPS) -> GroupAdvantages:
-    """Advantages of `rewards` [prompts, group] (arXiv 2402.03300 section 4.1.2, with ddof 1); NaN = no verdict.
+def group_advantages(
+    rewards: Tensor,
+    *,
+    std: bool = True,
+    ddof: int = 1,
+    eps: float = 1e-6,
+    singleton: Literal["drop", "raw"] = "drop",
+    equal_groups: Literal["drop", "keep"] = "drop",
+) -> GroupAdvantages:
+    """Advantages of `rewards` [prompts, group] (arXiv 2402.03300 section 4.1.2); NaN = no verdict.
+
+    `std` false: R - mean (2503.20783). `singleton` "raw": the one verdict of a group has mean 0 and std 1, as verl has
+    it. `equal_groups` "keep": such tokens stay in the batch with A = 0 and count in the token mean.
 
     >>> group_advantages(torch.tensor([[1.0, -1.0, -1.0, -1.0]]), eps=0.0).advantages.tolist()
     [[1.5, -0.5, -0.5, -0.5]]
@@ -46,11 +55,14 @@ def group_advantages(rewards: Tensor, *, eps: float = EPS) -> GroupAdvantages:
     judged = ~rewards.isnan()
     rewards = rewards.double()
     count = judged.sum(1, keepdim=True)
-    mean = rewards.nansum(1, keepdim=True) / count.clamp_min(1)
+    alone = (count == 1) & (singleton == "raw")
+    mean = torch.where(alone, 0.0, rewards.nansum(1, keepdim=True) / count.clamp_min(1))
     centred = torch.where(judged, rewards - mean, torch.zeros_like(rewards))
-    std = (centred.square().sum(1, keepdim=True) / (count - 1).clamp_min(1)).sqrt()
+    spread = (centred.square().sum(1, keepdim=True) / (count - ddof).clamp_min(1)).sqrt()
     low, high = rewards.nan_to_num(torch.inf).amin(1), rewards.nan_to_num(-torch.inf).amax(1)
-    differ = low < high  # not std > 0: the mean of equal floats may be off by a rounding
-    usable = judged & differ[:, None]
-    advantages = torch.where(usable, centred / (std + eps), torch.zeros_like(centred))
+    differ = (low < high) | alone[:, 0]  # not std > 0: the mean of equal floats may be off by a rounding
+    scale = torch.where(alone, 1.0, spread) + eps if std else torch.ones_like(spread)
+    learnable = judged & differ[:, None]
+    advantages = torch.where(learnable, centred / scale, torch.zeros_like(centred))
+    usable = judged & (count > 1) | learnable if equal_groups == "keep" else learnable
     return GroupAdvantages(advantages=advantages.float(), usable=usable)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experience:
-    """The usable responses of one step, n of them; n = 0 when every group had equal rewards."""
+    """The usable responses of one step, n of them; n = 0 when no group gives an advantage."""
 
     prompts: Sequence[Sequence[int]]
     "[n] token ids."
@@ -26,8 +26,18 @@ class Experience:
     "[n] token ids, end token included."
     logp_old: Sequence[Tensor]
     "[n] of [length of the response], float32, nats."
+    logp_infer: Sequence[Tensor]
+    "[n] of [length], what the engine reported."
+    logp_ref: Sequence[Tensor] | None
+    "[n] of [length], of the reference policy; None without a KL penalty."
     advantages: Tensor
-    "[n], float32, none of them of a group with equal rewards."
+    "[n], float32."
+    groups: Tensor
+    "[n] int64: responses with one number answer one prompt."
+    keys: Tensor
+    "[n] int64: a number of each response, its own in the whole run."
+    envs: Sequence[str]
+    "[n] value of the slice `env`."
     weight_version: int
     "Version of the weights that generated the responses."
 
@@ -36,13 +46,8 @@ class Experience:
 
     def to_state(self) -> dict[str, Any]:
         """Plain lists and tensors, for a checkpoint."""
-        return {
-            "prompts": [list(ids) for ids in self.prompts],
-            "responses": [list(ids) for ids in self.responses],
-            "logp_old": list(self.logp_old),
-            "advantages": self.advantages,
-            "weight_version": self.weight_version,
-        }
+        state = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**state, "prompts": [*map(list, self.prompts)], "responses": [*map(list, self.responses)]}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Experience:

@@ -24,7 +24,7 @@ from regimescope.monitor.wire import encode
 from regimescope.trainer.errors import CheckpointError
 from regimescope.trainer.policy import Policy, save_policy
 
-FORMAT = 1
+FORMAT = 2
 PARTIAL = ".partial"
 META, STATE, KEEP = "checkpoint.json", "trainer.pt", "keep"
 

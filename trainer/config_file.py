@@ -1,7 +1,8 @@
 """Reads the configuration of a training run, strictly: an unknown key or a value of the wrong type is a ConfigError
 that names the file, the key and the nearest key there is.
 
-Layers, later ones win: defaults, scenario (recipe), preset (bounds), CONFIG.toml, `--set key=value`.
+Layers, later ones win: defaults, scenario (recipe), preset, CONFIG.toml, `--set key=value`. A layer that names an
+objective first sets what the source of that objective states: bounds, aggregation, advantage, KL penalty.
 """
 
 from __future__ import annotations
@@ -17,8 +18,34 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from regimescope.monitor.control import bounds_problems
+from regimescope.monitor.errors import BoundsError
+from regimescope.trainer.aggregation import Aggregation
 from regimescope.trainer.config import TrainConfig
 from regimescope.trainer.errors import ConfigError
+from regimescope.trainer.kl import KlEstimator
+from regimescope.trainer.mismatch import MismatchMode
+from regimescope.trainer.published import published_entry, published_rule
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "update.aggregation": get_args(Aggregation),
+    "update.signs": ("both", "positive"),
+    "advantage.singleton": ("drop", "raw"),
+    "advantage.equal_groups": ("drop", "keep"),
+    "kl.estimator": get_args(KlEstimator),
+    "mismatch.correction": ("off", *get_args(MismatchMode)),
+}
+POSITIVE = (
+    "rollout.prompts", "rollout.max_tokens", "rollout.temperature", "update.lr", "update.passes", "update.batch",
+    "update.clip_grad", "threads", "checkpoint.keep", "evaluation.prompts", "record.short_tokens", "record.sure_run",
+)  # fmt: skip
+NOT_NEGATIVE = (
+    "steps", "pace", "seed", "rollout.stale", "rollout.overlong", "rollout.resample", "advantage.eps",
+    "update.micro_batch", "update.constant_length", "kl.coef", "evaluation.every", "checkpoint.every",
+    "record.effect_every", "record.effect_seed",
+)  # fmt: skip
+MOST_ROUNDS = 3
+"Of dynamic sampling."
 
 
 def load_config(
@@ -33,14 +60,14 @@ def load_config(
     if scenario is not None:
         layers.append((read_scenario(scenario), f"scenario {scenario}"))
     if preset is not None:
-        layers.append((read_preset(preset), f"preset {preset}"))
+        layers.append(({"objective": preset}, f"--preset {preset}"))
     if path is not None:
         layers.append((_read_toml(Path(path)), str(path)))
     layers.extend((parse_setting(text), "--set") for text in settings)
     merged: dict[str, Any] = {}
     for layer, source in layers:
         build(layer, source)  # reports a mistake under the name of its own layer
-        merged = _merge(merged, layer)
+        merged = _merge(merged, _with_preset(layer, source))
     return checked(build(merged, "configuration"), str(path) if path is not None else "configuration")
 
 
@@ -58,7 +85,7 @@ def override(config: TrainConfig, settings: Sequence[str]) -> TrainConfig:
     for text in settings:
         layer = parse_setting(text)
         build(layer, "--set")
-        merged = _merge(merged, layer)
+        merged = _merge(merged, _with_preset(layer, "--set"))
     return checked(build(merged, "--set"), "--set")
 
 
@@ -78,10 +105,6 @@ def parse_setting(text: str) -> dict[str, Any]:
     return nested  # type: ignore[no-any-return]
 
 
-def preset_names() -> list[str]:
-    return sorted(_read_presets())
-
-
 def scenario_names() -> list[str]:
     return sorted(
         p.name.removesuffix(".toml") for p in (_package_files() / "scenarios").iterdir() if p.name.endswith(".toml")
@@ -89,11 +112,15 @@ def scenario_names() -> list[str]:
 
 
 def read_preset(name: str) -> dict[str, Any]:
-    """Objective and published bounds of a preset. Raises ConfigError."""
-    presets = _read_presets()
-    if name not in presets:
-        raise ConfigError(f"--preset {name!r}: {_nearest(name, presets)}")
-    return {"objective": name, "bounds": presets[name]["bounds"]}
+    """What the source of a published objective states, as configuration. Raises ConfigError."""
+    entry = published_entry(name)
+    return {
+        "objective": name,
+        "bounds": published_rule(name).bounds.to_wire(),
+        "update": {"aggregation": entry.get("aggregation", "token_mean")},
+        "advantage": {"std": True, **entry.get("advantage", {})},
+        "kl": {"coef": 0.0, "estimator": "k3", **entry.get("kl", {})},
+    }
 
 
 def read_scenario(name: str) -> dict[str, Any]:
@@ -109,45 +136,44 @@ def known_keys() -> list[str]:
 
 
 def checked(config: TrainConfig, source: str) -> TrainConfig:
-    """The same configuration after its numbers were checked. Raises ConfigError."""
+    """The same configuration after its values were checked. Raises ConfigError."""
+    values = flat(config)
+    for key in POSITIVE:
+        if not (values[key] > 0 and math.isfinite(values[key])):
+            raise ConfigError(f"{source}: {key} = {values[key]}: must be finite and greater than 0")
+    for key in NOT_NEGATIVE:
+        if not (values[key] >= 0 and math.isfinite(values[key])):
+            raise ConfigError(f"{source}: {key} = {values[key]}: must be finite and 0 or greater")
+    for key, allowed in CHOICES.items():
+        if values[key] not in allowed:
+            raise ConfigError(f"{source}: {key} = {values[key]!r}: {_nearest(values[key], allowed)}")
     rollout, update = config.rollout, config.update
-    positive = {
-        "rollout.prompts": rollout.prompts,
-        "rollout.max_tokens": rollout.max_tokens,
-        "rollout.temperature": rollout.temperature,
-        "update.lr": update.lr,
-        "update.passes": update.passes,
-        "update.batch": update.batch,
-        "update.clip_grad": update.clip_grad,
-        "threads": config.threads,
-        "checkpoint.keep": config.checkpoint.keep,
-        "evaluation.prompts": config.evaluation.prompts,
-    }
-    at_least_zero = {
-        "steps": config.steps,
-        "pace": config.pace,
-        "seed": config.seed,
-        "rollout.stale": rollout.stale,
-        "rollout.overlong": rollout.overlong,
-        "evaluation.every": config.evaluation.every,
-        "checkpoint.every": config.checkpoint.every,
-    }
-    for key, value in positive.items():
-        if not (value > 0 and math.isfinite(value)):
-            raise ConfigError(f"{source}: {key} = {value}: must be finite and greater than 0")
-    for key, value in at_least_zero.items():
-        if not (value >= 0 and math.isfinite(value)):
-            raise ConfigError(f"{source}: {key} = {value}: must be finite and 0 or greater")
     if rollout.group < 2:
         raise ConfigError(
             f"{source}: rollout.group = {rollout.group}: an advantage needs at least 2 responses per prompt"
         )
+    if rollout.resample > MOST_ROUNDS:
+        raise ConfigError(f"{source}: rollout.resample = {rollout.resample}: at most {MOST_ROUNDS} rounds")
+    if config.advantage.ddof not in (0, 1):
+        raise ConfigError(f"{source}: advantage.ddof = {config.advantage.ddof}: want 0 or 1")
     if update.max_dead_steps is not None and update.max_dead_steps < 1:
         raise ConfigError(
             f"{source}: update.max_dead_steps = {update.max_dead_steps}: must be 1 or greater; without it a run goes on"
         )
-    config.task_spec()
+    _check_objective(config, source)
     return config
+
+
+def _check_objective(config: TrainConfig, source: str) -> None:
+    """Bounds, limits and corrections that make no sense together."""
+    try:
+        bounds, limits = config.start_bounds(), config.accepted_limits()
+        config.build_objective(bounds)
+    except (BoundsError, ConfigError) as error:
+        raise ConfigError(f"{source}: {error}") from None
+    problems = bounds_problems(bounds, limits, config.published_rule().bounds)
+    if problems:
+        raise ConfigError(f"{source}: bounds at start: {'; '.join(problems)}; change [bounds], or widen [limits]")
 
 
 def _section(kind: type[Any], values: Mapping[str, Any], source: str, prefix: str) -> Any:
@@ -172,6 +198,10 @@ def _value(hint: Any, value: Any, source: str, key: str) -> Any:
     """`value` as the type of `hint`; an int may stand for a float, nothing else converts."""
     if get_origin(hint) in (Union, types.UnionType):
         hint = next(arg for arg in get_args(hint) if arg is not type(None))
+    if hint == tuple[str, ...]:
+        if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        raise ConfigError(f"{source}: {key} = {value!r}: want a list of strings")
     if get_origin(hint) is tuple:
         if isinstance(value, list | tuple) and len(value) == 2:
             return tuple(_value(float, item, source, key) for item in value)
@@ -182,6 +212,17 @@ def _value(hint: Any, value: Any, source: str, key: str) -> Any:
         return float(value)
     names = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
     raise ConfigError(f"{source}: {key} = {value!r}: want {names[hint]}")
+
+
+def flat(config: TrainConfig) -> dict[str, Any]:
+    """Every value by its dotted key."""
+    found: dict[str, Any] = {}
+    for key in known_keys():
+        value: Any = config
+        for part in key.split("."):
+            value = getattr(value, part)
+        found[key] = value
+    return found
 
 
 def _walk(kind: type[Any], prefix: str) -> Iterator[str]:
@@ -215,12 +256,17 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not valid TOML: {error}") from None
 
 
-def _read_presets() -> dict[str, Any]:
-    return tomllib.loads((_package_files() / "presets.toml").read_text("utf-8"))
-
-
 def _package_files() -> Any:
     return files("regimescope.trainer")
+
+
+def _with_preset(layer: Mapping[str, Any], source: str) -> Mapping[str, Any]:
+    if "objective" not in layer:
+        return layer
+    try:
+        return _merge(read_preset(layer["objective"]), layer)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
 
 
 def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:

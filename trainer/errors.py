@@ -2,6 +2,7 @@
 
 RegimescopeError              (regimescope.monitor.errors)
 ├── ConfigError               a configuration, scenario or option that makes no sense
+├── ShapeError                tensors whose shapes or types disagree
 ├── PolicyError               a model folder that cannot be used: missing, no tokenizer, vocabulary mismatch
 ├── SamplingError             sampling settings that would make every importance ratio wrong, or no sense at all
 ├── EngineError               a rollout engine that is unknown, closed, or cannot produce what was asked
@@ -14,6 +15,10 @@ from regimescope.monitor.errors import RegimescopeError
 
 
 class ConfigError(RegimescopeError, ValueError):
+    pass
+
+
+class ShapeError(RegimescopeError, ValueError):
     pass
 
 

@@ -13,17 +13,22 @@ from regimescope.trainer.task import Problem
 from regimescope.trainer.verifier import Verifier
 
 
+def judge_answers(
+    engine: RolloutEngine, policy: Policy, problems: Sequence[Problem], sampling: SamplingSpec, verifier: Verifier
+) -> list[bool]:
+    """Whether each response is judged correct, `sampling.n` per problem, in their order; temperature 0 is greedy."""
+    rollouts = engine.generate([policy.encode(problem.text) for problem in problems], sampling)
+    correct = []
+    for rollout in rollouts:
+        problem, ended = problems[rollout.prompt_index], rollout.finish_reason == "stop"
+        text = policy.decode(rollout.token_ids)
+        correct.append(verifier.verdict(text, problem.answer, ended=ended, form=problem.form).correct)
+    return correct
+
+
 def accuracy(
     engine: RolloutEngine, policy: Policy, problems: Sequence[Problem], sampling: SamplingSpec, verifier: Verifier
 ) -> float:
-    """Share of the responses (`sampling.n` per problem; temperature 0 is greedy) that are judged correct."""
-    rollouts = engine.generate([policy.encode(problem.text) for problem in problems], sampling)
-    verdicts = [
-        verifier.verdict(
-            policy.decode(rollout.token_ids),
-            problems[rollout.prompt_index].answer,
-            ended=rollout.finish_reason == "stop",
-        )
-        for rollout in rollouts
-    ]
-    return sum(verdict.correct for verdict in verdicts) / len(verdicts)
+    """Share of those responses that are judged correct."""
+    correct = judge_answers(engine, policy, problems, sampling, verifier)
+    return sum(correct) / len(correct)

@@ -1,46 +1,51 @@
 """The training loop. `Trainer.run()` goes from step to step; `Trainer._step` reads from top to bottom and is all there
 is to one.
 
-    boundary -> rollouts -> old, frozen -> verdicts, advantages -> stale queue -> passes x updates -> statistics ->
+    boundary -> rollouts, verdicts -> old, frozen -> advantages -> stale queue -> passes x updates, measured ->
     record -> step line -> checkpoint
 
 A non-finite loss or gradient is recorded, its update is left out, and the run goes on: the numbers are the signal. A
-step without a usable group makes no update and is recorded as `dead_step`.
+step without a usable group makes no update and is recorded as `dead_step`. `update.py` has the updates.
 """
 
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from regimescope.monitor.bounds import WeightRule
 from regimescope.monitor.record import Recorder
 from regimescope.trainer.advantages import GroupAdvantages, group_advantages
 from regimescope.trainer.boundary import ControlBoundary
-from regimescope.trainer.buffer import Experience, StaleQueue, update_batches
+from regimescope.trainer.buffer import Experience, StaleQueue
 from regimescope.trainer.checkpoint import CheckpointFolder, CheckpointMeta
 from regimescope.trainer.config import TrainConfig
-from regimescope.trainer.evaluate import accuracy
-from regimescope.trainer.objective import TokenTerms, policy_loss
-from regimescope.trainer.policy import Policy, token_logps
-from regimescope.trainer.responses import Metric
+from regimescope.trainer.evaluate import judge_answers
+from regimescope.trainer.mismatch import mismatch_metrics
+from regimescope.trainer.policy import Policy, load_policy
+from regimescope.trainer.responses import Metric, Response
 from regimescope.trainer.rollout import SamplingSpec, make_engine
-from regimescope.trainer.sampling import Judged, evaluate_old, sample
-from regimescope.trainer.statistics import BUCKET_SIZE, token_sums, unpack
-from regimescope.trainer.step_metrics import UpdateTotals, length_counts, rollout_metrics, update_metrics
-from regimescope.trainer.task import ProblemStream
+from regimescope.trainer.sampling import Evaluated, Judged, dynamic_sampling, evaluate, sample
+from regimescope.trainer.step_metrics import length_counts, penalty_metrics, rollout_metrics, update_metrics
+from regimescope.trainer.stopwatch import Stopwatch
+from regimescope.trainer.task import Problem
+from regimescope.trainer.task_mix import TaskMix, open_tasks
+from regimescope.trainer.update import Updater, UpdateTotals
 from regimescope.trainer.verifier import Verifier
 
 SEED_STRIDE = 1_000_003
 "Sampling seed of a step: seed x this + step, so a resumed step samples what it would have sampled."
+ROUND_STRIDE = 1_000_000_007
+"Added to it for each further round of dynamic sampling."
+KEYS_PER_STEP = 1 << 20
+"More than any step has responses: numbers the responses of a run."
 EVALUATION_SEED = 7
 "Problems and samples of the held-out evaluation are the same in every run."
 
@@ -53,19 +58,24 @@ class StepReport:
     metrics: Mapping[str, Metric]
 
 
-class Stopwatch:
-    """Seconds per part of a step."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTasks:
+    """The problems of a run."""
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+    training: TaskMix
+    "Without end; moves on as it is asked."
+    held_out: list[Problem]
+    "Of the evaluation, the same in every run."
 
-    @contextmanager
-    def __call__(self, part: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
+
+def open_run_tasks(config: TrainConfig, policy: Policy) -> RunTasks:
+    """Open the tasks and see that the policy can write their prompts. Raises ConfigError."""
+    sources = config.task_sources()
+    training = open_tasks(sources, seed=config.seed)
+    positions = getattr(policy.model.config, "max_position_embeddings", None) or sys.maxsize
+    training.check(policy.encode, room=positions - config.rollout.max_tokens)
+    held_out = open_tasks(sources, seed=EVALUATION_SEED, held_out=True).take(config.evaluation.prompts)
+    return RunTasks(training=training, held_out=held_out)
 
 
 class Trainer:
@@ -75,6 +85,7 @@ class Trainer:
         self,
         config: TrainConfig,
         policy: Policy,
+        tasks: RunTasks,
         recorder: Recorder,
         checkpoints: CheckpointFolder,
         *,
@@ -99,14 +110,10 @@ class Trainer:
         self._weight_version = weight_version
         self._engine = make_engine("transformers", policy, weight_version=weight_version)
         self._verifier = Verifier()
-        spec = config.task_spec()
-        self._problems = ProblemStream(spec, seed=config.seed)
-        self._held_out = ProblemStream(spec, seed=EVALUATION_SEED, held_out=True).take(config.evaluation.prompts)
+        self._problems, self._held_out = tasks.training, tasks.held_out
+        self._reference = load_policy(config.model.path) if config.kl.coef > 0 else None
         self._queue = StaleQueue(config.rollout.stale)
-        self._order = torch.Generator().manual_seed(config.seed)
-        self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
-        betas = (config.update.beta1, config.update.beta2)
-        self._optimizer = torch.optim.Adam(self._parameters, lr=config.update.lr, betas=betas, fused=True)
+        self._updater = Updater(config, policy, recorder, self._problems.envs)
         self._record_seconds = 0.0  # of the last step line, which cannot hold its own
         if state is not None:
             self._restore(state)
@@ -124,31 +131,38 @@ class Trainer:
 
     def _step(self, step: int, boundary: ControlBoundary) -> StepReport:
         config, clock, start = self.config, Stopwatch(), time.perf_counter()
-        rule, revision = WeightRule.capped(boundary.bounds), boundary.revision
+        objective, revision = config.build_objective(boundary.bounds), boundary.revision
 
         with clock("rollout"):
-            judged = self._sample(step)
-            old, entropy_sum = evaluate_old(self.policy, judged, config.rollout.temperature)  # before any update
+            judged, chosen = dynamic_sampling(lambda turn: self._sample(step, turn), rounds=config.rollout.resample)
+            old = evaluate(self.policy, judged, config.rollout.temperature)  # before any update
+            ref = None
+            if self._reference is not None:
+                ref = evaluate(self._reference, judged, config.rollout.temperature)
 
-        groups = group_advantages(judged.rewards)
-        experience = self._queue.push(usable_experience(judged, groups, old))
+        groups = self._advantages(judged)
+        fresh = experience_of(judged, groups, old, ref, chosen, first_key=step * KEYS_PER_STEP)
+        experience = self._queue.push(fresh)
 
         totals = None
         if experience is not None and len(experience):
-            totals = self._train_on(experience, step, rule, revision, clock)
+            lag = self._weight_version - experience.weight_version
+            totals = self._updater.train(experience, step, objective, revision=revision, lag=lag, clock=clock)
+            self._weight_version += totals.skipped < len(totals.grad_norms)
+            self._engine.sync(self.policy.model.named_parameters(), self._weight_version)
         self.dead_steps = self.dead_steps + 1 if experience is not None and totals is None else 0
 
-        metrics = rollout_metrics(judged, groups, entropy_sum)
+        metrics = self._rollout_metrics(judged, groups, old)
+        metrics |= mismatch_metrics(torch.cat(old.logps), torch.cat([infer_of(r) for r in judged.responses]))
+        if config.rollout.resample:
+            metrics["sampled_prompts"] = float(len(judged.rewards))
         if totals is not None:
             metrics |= update_metrics(totals)
+            metrics |= penalty_metrics(totals, kl=objective.kl is not None, mismatch=objective.mismatch is not None)
         if config.evaluation.every and step % config.evaluation.every == 0:
-            metrics["eval.accuracy"] = self._evaluate(step)
+            metrics |= self._evaluate(step)
         with clock("record"):
-            if totals is not None and totals.stats is not None:
-                self._recorder.ratio_hist(step, totals.stats)
-            self._recorder.hist(step, "response_length", length_counts(judged.responses), "len1")
-            if self.dead_steps:
-                self._recorder.event("dead_step", {"in_a_row": self.dead_steps}, step=step)
+            self._record(step, judged, groups, old, totals)
 
         metrics |= {
             "lr": config.update.lr,
@@ -167,78 +181,64 @@ class Trainer:
         self._interrupted.wait(max(0.0, start + config.pace - time.perf_counter()))
         return StepReport(step=step, metrics=metrics)
 
-    # ------------------------------------------------------------------------------------------------- the updates
-    def _train_on(
-        self, experience: Experience, step: int, rule: WeightRule, revision: int, clock: Stopwatch
-    ) -> UpdateTotals:
-        """All passes over one batch of rollouts."""
-        own = self.config.update
-        totals = UpdateTotals(
-            lag=self._weight_version - experience.weight_version, tokens=sum(map(len, experience.responses))
-        )
-        sums = torch.zeros(0)
-        for update, rows in enumerate(update_batches(len(experience), own.batch, own.passes, self._order)):
-            with clock("update"):
-                terms, entropy, loss, norm = self._gradient(experience, rows.tolist(), rule)
-            with clock("stats"):
-                scalars = torch.stack([loss, norm, terms.ratio.max()]).double()
-                update_sums = token_sums(terms, entropy) if self.config.record.statistics else torch.zeros(0)
-                host = torch.cat([scalars, update_sums[:BUCKET_SIZE]]).tolist()  # the update's one copy to the host
-                sums = update_sums if len(sums) == 0 else sums + update_sums
-            finite = all(x - x == 0.0 for x in host[:2])
-            with clock("update"):
-                if finite:
-                    self._optimizer.step()
-            totals.skipped += not finite
-            totals.grad_norms.append(host[1])
-            totals.ratio_max = max(totals.ratio_max, host[2])
-            if self.config.record.statistics:
-                with clock("stats"):
-                    stats = unpack(host[3:])
-                with clock("record"):
-                    self._recorder.buckets(step, update, stats, revision=revision, bounds=rule.bounds)
-        if len(sums):
-            with clock("stats"):
-                totals.stats = unpack(sums.tolist())
-        if totals.skipped:
-            self._recorder.event(
-                "skipped_updates", {"updates": totals.skipped, "reason": "loss or gradient not finite"}, step=step
-            )
-        self._weight_version += totals.skipped < len(totals.grad_norms)
-        self._engine.sync(self.policy.model.named_parameters(), self._weight_version)
-        return totals
-
-    def _gradient(
-        self, experience: Experience, rows: list[int], rule: WeightRule
-    ) -> tuple[TokenTerms, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """(terms [N], entropy [N], loss, gradient norm before clipping) of one update; the clipped gradient is left on
-        the parameters."""
-        prompts = [experience.prompts[i] for i in rows]
-        sequences = [[*prompt, *experience.responses[i]] for i, prompt in zip(rows, prompts, strict=True)]
-        out = token_logps(self.policy, sequences, list(map(len, prompts)), temperature=self.config.rollout.temperature)
-        old = torch.zeros_like(out.entropy).masked_scatter(out.valid, torch.cat([experience.logp_old[i] for i in rows]))
-        result = policy_loss(out.logp, old, experience.advantages[rows], out.valid, rule)
-        self._optimizer.zero_grad()
-        result.loss.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.config.update.clip_grad)
-        return result.terms, out.entropy[out.valid], result.loss.detach(), norm
-
     # -------------------------------------------------------------------------------------------------- the others
-    def _sample(self, step: int) -> Judged:
-        """The responses of this step, judged."""
-        own, seed = self.config.rollout, self.config.seed * SEED_STRIDE + step
+    def _sample(self, step: int, turn: int) -> Judged:
+        """The responses of one round of this step, judged."""
+        own, seed = self.config.rollout, self.config.seed * SEED_STRIDE + step + turn * ROUND_STRIDE
         problems = self._problems.take(own.prompts)
         spec = SamplingSpec(n=own.group, temperature=own.temperature, max_tokens=own.max_tokens, seed=seed)
         return sample(self.policy, self._engine, self._verifier, problems, spec, overlong=own.overlong)
 
-    def _evaluate(self, step: int) -> tuple[float, float]:
-        """(share of held-out problems answered correctly by one sample each, their number)."""
+    def _advantages(self, judged: Judged) -> GroupAdvantages:
+        own = self.config.advantage
+        return group_advantages(
+            judged.rewards,
+            std=own.std,
+            ddof=own.ddof,
+            eps=own.eps,
+            singleton="raw" if own.singleton == "raw" else "drop",
+            equal_groups="keep" if own.equal_groups == "keep" else "drop",
+        )
+
+    def _rollout_metrics(self, judged: Judged, groups: GroupAdvantages, old: Evaluated) -> dict[str, Metric]:
+        own = self.config.record
+        return rollout_metrics(judged, groups, old.entropy, short_tokens=own.short_tokens, sure_run=own.sure_run)
+
+    def _record(
+        self, step: int, judged: Judged, groups: GroupAdvantages, old: Evaluated, totals: UpdateTotals | None
+    ) -> None:
+        """Everything but the step line: histograms, and the numbers of every task."""
+        envs = self._problems.envs if len(self._problems.envs) > 1 else ()
+        for env in envs:
+            of = [i for i in range(len(judged.rewards)) if judged.responses[i * judged.group].env == env]
+            if of:
+                rows = [i * judged.group + j for i in of for j in range(judged.group)]
+                part = GroupAdvantages(advantages=groups.advantages[of], usable=groups.usable[of])
+                seen = Evaluated(logps=[old.logps[i] for i in rows], entropy=old.entropy[rows])
+                own = judged.of_groups(of)
+                self._recorder.step(step, self._rollout_metrics(own, part, seen), slice=("env", env))
+                self._recorder.hist(step, "response_length", length_counts(own.responses), "len1", slice=("env", env))
+        if totals is not None and totals.stats is not None:
+            self._recorder.ratio_hist(step, totals.stats)
+            for name, stats in totals.slices.items():
+                self._recorder.ratio_hist(step, stats, slice=name)
+        self._recorder.hist(step, "response_length", length_counts(judged.responses), "len1")
+        if self.dead_steps:
+            self._recorder.event("dead_step", {"in_a_row": self.dead_steps}, step=step)
+
+    def _evaluate(self, step: int) -> dict[str, Metric]:
+        """`eval.accuracy`: share of held-out problems answered correctly by one sample each; per task on its slice."""
         self._recorder.state("evaluating", step=step)
         own = self.config.rollout
         spec = SamplingSpec(n=1, temperature=own.temperature, max_tokens=own.max_tokens, seed=EVALUATION_SEED)
-        share = accuracy(self._engine, self.policy, self._held_out, spec, self._verifier)
+        correct = judge_answers(self._engine, self.policy, self._held_out, spec, self._verifier)
+        envs = [problem.env for problem in self._held_out]
+        if len(self._problems.envs) > 1:
+            for env in set(envs):
+                own_ones = [right for right, of in zip(correct, envs, strict=True) if of == env]
+                self._recorder.scalars(step, {"eval.accuracy": _share(own_ones)}, slice=("env", env))
         self._recorder.state("running", step=step)
-        return share, float(len(self._held_out))
+        return {"eval.accuracy": _share(correct)}
 
     def _checkpoint_due(self, step: int) -> bool:
         every = self.config.checkpoint.every
@@ -268,9 +268,9 @@ class Trainer:
         """Everything besides the weights that the next step depends on. The engine has no state: each call is
         seeded."""
         return {
-            "optimizer": self._optimizer.state_dict(),
+            "optimizer": self._updater.optimizer.state_dict(),
             "problems": self._problems.state(),
-            "order": self._order.get_state(),
+            "order": self._updater.order.get_state(),
             "torch": torch.get_rng_state(),
             "python": random.getstate(),
             "waiting": [experience.to_state() for experience in self._queue],
@@ -278,11 +278,11 @@ class Trainer:
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        self._optimizer.load_state_dict(state["optimizer"])
-        for group in self._optimizer.param_groups:
+        self._updater.optimizer.load_state_dict(state["optimizer"])
+        for group in self._updater.optimizer.param_groups:
             group["lr"] = self.config.update.lr  # it may have been changed for the resumed run
         self._problems.restore(state["problems"])
-        self._order.set_state(state["order"])
+        self._updater.order.set_state(state["order"])
         torch.set_rng_state(state["torch"])
         random.setstate(state["python"])
         waiting = [Experience.from_state(entry) for entry in state["waiting"]]
@@ -290,13 +290,39 @@ class Trainer:
         self.dead_steps = state["dead_steps"]
 
 
-def usable_experience(judged: Judged, groups: GroupAdvantages, old: list[torch.Tensor]) -> Experience:
-    """What can be learnt from: judged responses of groups whose rewards differ."""
-    rows = groups.usable.flatten().nonzero()[:, 0].tolist()
+def experience_of(
+    judged: Judged,
+    groups: GroupAdvantages,
+    old: Evaluated,
+    ref: Evaluated | None,
+    chosen: Sequence[int],
+    *,
+    first_key: int,
+) -> Experience:
+    """What is learnt from: the usable responses of the chosen groups. `first_key`: number of the first response."""
+    usable = torch.zeros_like(groups.usable)
+    usable[list(chosen)] = groups.usable[list(chosen)]
+    rows = usable.flatten().nonzero()[:, 0]
+    picked = rows.tolist()
     return Experience(
-        prompts=[judged.prompts[i] for i in rows],
-        responses=[judged.responses[i].token_ids for i in rows],
-        logp_old=[old[i] for i in rows],
+        prompts=[judged.prompts[i] for i in picked],
+        responses=[judged.responses[i].token_ids for i in picked],
+        logp_old=[old.logps[i] for i in picked],
+        logp_infer=[infer_of(judged.responses[i]) for i in picked],
+        logp_ref=None if ref is None else [ref.logps[i] for i in picked],
         advantages=groups.advantages.flatten()[rows],
+        groups=rows // judged.group,
+        keys=first_key + rows,
+        envs=[judged.responses[i].env for i in picked],
         weight_version=judged.weight_version,
     )
+
+
+def infer_of(response: Response) -> torch.Tensor:
+    """What the engine reported for each token, [length] float32."""
+    assert response.logps is not None  # sample() keeps them
+    return torch.from_numpy(response.logps)
+
+
+def _share(flags: Sequence[bool]) -> tuple[float, float]:
+    return sum(flags) / len(flags), float(len(flags))

@@ -1,9 +1,13 @@
-"""The policy loss: -sg(w) A logp as a token mean, where w is made from the importance ratio by a WeightRule (CISPO,
-DISPO, and rules that drop).
+"""The policy loss of every supported objective, as one pure function.
 
-`policy_loss` returns the loss and, for every token that it used, the terms that it was made of; `statistics.token_sums`
-turns those into TokenStats. Nothing is measured here, so the loss is the same with and without recording. Not here:
-sequence ratios (base `s`) and other aggregations.
+    out = policy_loss(logp_new, logp_old, advantages, mask, published("dispo"))
+    out.loss.backward()
+    stats = out.stats(entropy)                                  # TokenStats, one copy to the host
+
+Each objective is a WeightRule per sign of the advantage, an aggregation and, where it has them, a KL penalty and a
+correction for engine mismatch. The derivative of the loss with respect to logp_new of a token is always -c f w A, with
+w its weight, c that of the aggregation and f that of the mismatch correction (1 without). Nothing here reads the
+statistics, so the loss is the same with and without recording. `published` knows the objectives by name.
 """
 
 from __future__ import annotations
@@ -14,94 +18,170 @@ import torch
 from torch import Tensor
 
 from regimescope.monitor.bounds import SignRule, WeightRule
-from regimescope.monitor.token_stats import LOG_RATIO_CLAMP
-from regimescope.trainer.errors import ConfigError
+from regimescope.monitor.token_stats import TokenStats
+from regimescope.trainer.aggregation import Aggregation, token_weights
+from regimescope.trainer.errors import ConfigError, ShapeError
+from regimescope.trainer.kl import KlEstimator, kl_estimate
+from regimescope.trainer.mismatch import MismatchCorrection, mismatch_factor
+from regimescope.trainer.statistics import EQ_TOL, token_stats
+from regimescope.trainer.weights import TokenTerms, token_terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenTerms:
-    """What the loss was made of: one entry per token that the mask let through, N in all, without gradient."""
+class KlPenalty:
+    """A penalty on leaving a reference policy."""
 
-    log_ratio: Tensor
-    "[N], log r = logp_new - logp_old, cut to +-20."
-    clamped: Tensor
-    "[N] bool, the token's log-ratio was cut."
-    ratio: Tensor
-    "[N], r = exp(log_ratio)."
-    weight: Tensor
-    "[N], w; 0 for a dropped token."
-    clip_high: Tensor
-    "[N] bool, w differs from the rule's base because of the upper side (cap or drop)."
-    clip_low: Tensor
-    "[N] bool, the same for the lower side."
-    advantage: Tensor
-    "[N]"
-    logp: Tensor
-    "[N], logp_new, nats."
+    coef: float
+    "Of the penalty in the loss, > 0."
+    estimator: KlEstimator = "k3"
+    "k1, k2 or k3 of logp_ref - logp_new."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What is minimised."""
+
+    rule: WeightRule
+    "How the weight is made of the ratio, per sign of the advantage."
+    aggregation: Aggregation = "token_mean"
+    "How the tokens' losses become one number."
+    constant_length: int | None = None
+    "L of the aggregation constant_length."
+    unit_advantage: bool = False
+    "Only the sign of the advantage counts (online SFT without the advantage as factor)."
+    kl: KlPenalty | None = None
+    "None = no reference policy."
+    mismatch: MismatchCorrection | None = None
+    "None = engine mismatch is not corrected."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyLoss:
+    """The loss and what it was made of; tensors on the device, so that nothing waits for it."""
+
     loss: Tensor
-    "Scalar with gradient. Its value means nothing; its gradient with respect to logp_new is -wA/N."
+    """Scalar with gradient. Its value is that of PPO's surrogate where the rule only drops (GRPO, DAPO, GSPO), else
+    that of -w A logp, which means nothing."""
     terms: TokenTerms
+    "Per token of the mask, N in all."
+    kl_sum: Tensor | None
+    "Sum of the KL estimate over the N tokens, nats; None without a reference."
+    factor_sums: Tensor | None
+    "[2]: sum of the mismatch factor over the N tokens, number of tokens where it is 0; None without a correction."
+
+    def stats(self, entropy: Tensor | None = None, *, eq_tol: float = EQ_TOL) -> TokenStats:
+        """The statistics of these tokens, copied to the host. `entropy`: [N], nats, or None where it is not known."""
+        return token_stats(self.terms, entropy, eq_tol=eq_tol)
 
 
-def policy_loss(logp_new: Tensor, logp_old: Tensor, advantages: Tensor, mask: Tensor, rule: WeightRule) -> PolicyLoss:
-    """Weighted policy-gradient loss over the tokens of `mask`, minimised: mean of -sg(w) A logp_new.
+def policy_loss(
+    logp_new: Tensor,
+    logp_old: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    objective: Objective | WeightRule,
+    *,
+    token_weight: Tensor | None = None,
+    groups: Tensor | None = None,
+    logp_ref: Tensor | None = None,
+    logp_infer: Tensor | None = None,
+) -> PolicyLoss:
+    """Loss of the tokens of `mask`, minimised. A bare WeightRule stands for its token mean.
 
-    J of arXiv 2506.13585 eq. 4 (CISPO) and of arXiv 2602.00983 (DISPO: a pair of bounds per sign); with `drop_*` its
-    gradient is that of PPO's clipped objective (GRPO, DAPO). Shapes: `logp_new`, `logp_old` and the boolean `mask`
-    [batch, token]; `advantages` [batch] or [batch, token]; `logp_old` is that of the weights that generated the tokens.
-    Raises ConfigError for base `s`.
+    Shapes: `logp_new` (with gradient), `logp_old`, `logp_ref`, `logp_infer` and the boolean `mask` [batch, token];
+    `advantages` [batch] or [batch, token]; `logp_old` is that of the weights that generated the tokens. `token_weight`
+    [batch]: rows of `token_weights` over the whole update, for a micro-batch or a rank; None = this batch is the
+    update. `groups` [batch]: prompts, for the balanced aggregation. A mask with no token gives 0, with a gradient of 0.
+    Non-finite log-probabilities give a non-finite loss, and sums that show it. Raises ShapeError for shapes that
+    disagree, ConfigError for an input that the objective needs and does not get.
+
+    Sources: arXiv 2402.03300 eq. 3 (GRPO), 2503.14476 eq. 8 (DAPO), 2503.20783 (Dr.GRPO), 2507.18071 eq. 5-7 (GSPO),
+    2506.13585 eq. 3-7 (REINFORCE with importance weights, CISPO), 2602.00983 (DISPO), 2510.06062 eq. 3 (ASPO).
     """
-    if advantages.dim() < logp_new.dim():
-        advantages = advantages.unsqueeze(-1)
+    if isinstance(objective, WeightRule):
+        objective = Objective(rule=objective)
+    _check_shapes(logp_new, logp_old, advantages, mask, token_weight=token_weight, ref=logp_ref, infer=logp_infer)
+    if objective.unit_advantage:
+        advantages = advantages.sign()
+    if token_weight is None:
+        token_weight = _own_weights(advantages, mask, objective, groups)
+    per_token = advantages[:, None].expand_as(mask) if advantages.dim() == 1 else advantages
+    terms = token_terms(logp_new, logp_old, per_token, mask, objective.rule)
     logp = logp_new[mask]
-    advantage = advantages.expand_as(mask)[mask].to(logp.dtype)
-    raw_log_ratio = logp.detach() - logp_old[mask]
-    log_ratio = raw_log_ratio.clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP)
-    ratio = log_ratio.exp()
-    weight, clip_high, clip_low = effective_weight(ratio, advantage, rule)
-    loss = -(weight * advantage * logp).sum() / max(1, logp.numel())
-    terms = TokenTerms(
-        log_ratio=log_ratio,
-        clamped=raw_log_ratio.abs() > LOG_RATIO_CLAMP,
-        ratio=ratio,
-        weight=weight,
-        clip_high=clip_high,
-        clip_low=clip_low,
-        advantage=advantage,
-        logp=logp.detach(),
-    )
-    return PolicyLoss(loss=loss, terms=terms)
+    losses = _losses(logp, terms, objective.rule)
+    factor_sums = None
+    if objective.mismatch is not None:
+        factor = mismatch_factor(logp_old, _given(logp_infer, "logp_infer", "mismatch"), mask, objective.mismatch)
+        losses = losses * factor
+        factor_sums = torch.stack([factor.sum(), (factor == 0).sum().to(factor.dtype)])
+    kl_sum = None
+    if objective.kl is not None:
+        kl = kl_estimate(_given(logp_ref, "logp_ref", "kl").detach()[mask] - logp, objective.kl.estimator)
+        losses = losses + objective.kl.coef * kl
+        kl_sum = kl.detach().sum()
+    scale = token_weight.to(logp.dtype)[:, None].expand_as(mask)[mask]
+    return PolicyLoss(loss=(scale * losses).sum(), terms=terms, kl_sum=kl_sum, factor_sums=factor_sums)
 
 
-def effective_weight(ratio: Tensor, advantage: Tensor, rule: WeightRule) -> tuple[Tensor, Tensor, Tensor]:
-    """(w, clip_high, clip_low) per token, all of the shape of `ratio`; the side is the sign of A, and A = 0 takes the
-    rule of A > 0."""
-    negative = advantage < 0
-    pos, neg = _side(ratio, rule.pos), _side(ratio, rule.neg)
-    weight, clip_high, clip_low = (torch.where(negative, n, p) for p, n in zip(pos, neg, strict=True))
-    return weight, clip_high, clip_low
+def _losses(logp: Tensor, terms: TokenTerms, rule: WeightRule) -> Tensor:
+    """[N]: -sg(w) A logp; its value is replaced by that of the surrogate where the rule is PPO's clip."""
+    weighted = terms.weight * terms.advantage
+    score = -weighted * logp
+    if not (_only_drops(rule.pos) and _only_drops(rule.neg)):
+        return score
+    pos, neg = (_held(terms.ratio, side) for side in (rule.pos, rule.neg))
+    surrogate = -torch.where(terms.advantage < 0, neg, pos) * terms.advantage
+    return surrogate - weighted * (logp - logp.detach())
 
 
-def _side(ratio: Tensor, rule: SignRule) -> tuple[Tensor, Tensor, Tensor]:
-    if rule.base == "s":
-        raise ConfigError(
-            "weight rule with base 's' (ratio of the whole sequence): this trainer has token ratios; use r, 1/r or 1"
-        )
-    base = {"r": lambda: ratio, "1/r": lambda: 1.0 / ratio, "1": lambda: torch.ones_like(ratio)}[rule.base]()
-    weight = base
-    clip_high = clip_low = torch.zeros_like(ratio, dtype=torch.bool)
-    if rule.cap_high is not None:
-        weight, clip_high = weight.clamp(max=rule.cap_high), base > rule.cap_high
-    if rule.cap_low is not None:
-        weight, clip_low = weight.clamp(min=rule.cap_low), base < rule.cap_low
-    if rule.drop_above is not None:
-        dropped = ratio > rule.drop_above
-        weight, clip_high = weight.masked_fill(dropped, 0.0), clip_high | dropped
+def _only_drops(rule: SignRule) -> bool:
+    """PPO's clip: beyond a limit the objective is flat, so a token is dropped there and keeps a constant value."""
+    drops = rule.drop_below is not None or rule.drop_above is not None
+    return rule.base in ("r", "s") and drops and rule.cap_low is None and rule.cap_high is None
+
+
+def _held(ratio: Tensor, rule: SignRule) -> Tensor:
     if rule.drop_below is not None:
-        dropped = ratio < rule.drop_below
-        weight, clip_low = weight.masked_fill(dropped, 0.0), clip_low | dropped
-    return weight, clip_high, clip_low
+        ratio = ratio.clamp(min=rule.drop_below)
+    return ratio if rule.drop_above is None else ratio.clamp(max=rule.drop_above)
+
+
+def _own_weights(advantages: Tensor, mask: Tensor, objective: Objective, groups: Tensor | None) -> Tensor:
+    if objective.aggregation == "balanced" and advantages.dim() != 1:
+        raise ShapeError("advantages: the balanced aggregation needs one per sequence, [batch]")
+    own = advantages if advantages.dim() == 1 else advantages.new_zeros(len(mask))  # only `balanced` reads it
+    return token_weights(
+        mask.sum(1), own, objective.aggregation, constant_length=objective.constant_length, groups=groups
+    )
+
+
+def _given(value: Tensor | None, name: str, part: str) -> Tensor:
+    if value is None:
+        raise ConfigError(f"policy_loss: the objective has {part}, so it needs {name}, [batch, token]")
+    return value
+
+
+def _check_shapes(
+    logp_new: Tensor,
+    logp_old: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    token_weight: Tensor | None,
+    ref: Tensor | None,
+    infer: Tensor | None,
+) -> None:
+    shape = tuple(logp_new.shape)
+    if len(shape) != 2:
+        raise ShapeError(f"logp_new has shape {shape}, want [batch, token]")
+    if mask.dtype != torch.bool:
+        raise ShapeError(f"mask has type {mask.dtype}, want torch.bool: mask.bool()")
+    alike = {"logp_old": logp_old, "mask": mask, "logp_ref": ref, "logp_infer": infer}
+    if advantages.dim() != 1:
+        alike["advantages"] = advantages
+    for name, tensor in alike.items():
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise ShapeError(f"{name} has shape {tuple(tensor.shape)}, want that of logp_new, {shape}")
+    for name, tensor in (("advantages", advantages), ("token_weight", token_weight)):
+        if tensor is not None and tensor.dim() == 1 and len(tensor) != shape[0]:
+            raise ShapeError(f"{name} has {len(tensor)} rows, want {shape[0]} as logp_new, {shape}")

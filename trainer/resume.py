@@ -14,12 +14,17 @@ from pathlib import Path
 from typing import Literal
 
 from regimescope.monitor.bounds import Bounds
-from regimescope.monitor.control import ControlState, read_control_state, replace_file, write_control_state
-from regimescope.monitor.errors import BoundsError
+from regimescope.monitor.control import (
+    ControlState,
+    bounds_problems,
+    read_control_state,
+    replace_file,
+    write_control_state,
+)
 from regimescope.monitor.launch import list_segments
 from regimescope.trainer.checkpoint import Checkpoint, CheckpointFolder, read_checkpoint
 from regimescope.trainer.config import TrainConfig
-from regimescope.trainer.config_file import build, override
+from regimescope.trainer.config_file import build, flat, override
 from regimescope.trainer.errors import ConfigError
 
 CONFIG_FILE = "config.json"
@@ -51,8 +56,8 @@ def has_run(run_dir: Path) -> bool:
 
 
 def fresh_start(config: TrainConfig) -> StartPoint:
-    """Raises ConfigError for bounds that make no sense or lie outside the limits."""
-    return StartPoint(config=config, start="fresh", first_step=0, bounds=_checked_bounds(config), revision=0)
+    """The configuration's own beginning; `load_config` has checked its bounds."""
+    return StartPoint(config=config, start="fresh", first_step=0, bounds=config.start_bounds(), revision=0)
 
 
 def resumed_start(run_dir: Path, given: TrainConfig | None, settings: Sequence[str]) -> StartPoint:
@@ -68,7 +73,7 @@ def resumed_start(run_dir: Path, given: TrainConfig | None, settings: Sequence[s
         raise ConfigError(f"--resume: {run_dir} is through with its {config.steps} steps; give more with --steps")
     bounds, revision = _bounds_in_force(run_dir, config, checkpoint)
     if any(text.partition("=")[0].strip().startswith("bounds") for text in settings):
-        bounds, revision = _checked_bounds(config), revision + 1
+        bounds, revision = config.start_bounds(), revision + 1
         write_control_state(run_dir, ControlState(revision=revision, bounds=bounds, step=first_step))
     _check_limits(config, bounds)
     return StartPoint(
@@ -112,20 +117,13 @@ def _stored_config(run_dir: Path, given: TrainConfig | None, settings: Sequence[
 
 def _differences(stored: TrainConfig, given: TrainConfig) -> list[str]:
     """Dotted keys whose values differ, besides those that may."""
-    old, new = _flat(stored), _flat(given)
-    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key) and key not in FREE_TO_CHANGE)
-
-
-def _flat(config: TrainConfig) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, value in config.to_dict().items():
-        found |= {f"{key}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {key: value}
-    return found
+    old, new = flat(stored), flat(given)
+    return sorted(key for key in old if old[key] != new[key] and key not in FREE_TO_CHANGE)
 
 
 def _bounds_in_force(run_dir: Path, config: TrainConfig, checkpoint: Checkpoint | None) -> tuple[Bounds, int]:
     """The higher revision of what was acked last and what the checkpoint holds; a tie goes to the acked one."""
-    candidates = [(0, _checked_bounds(config))]
+    candidates = [(0, config.start_bounds())]
     if checkpoint is not None:
         candidates.append((checkpoint.meta.revision, checkpoint.meta.bounds))
     acked = read_control_state(run_dir)
@@ -135,16 +133,7 @@ def _bounds_in_force(run_dir: Path, config: TrainConfig, checkpoint: Checkpoint 
     return [bounds for revision, bounds in candidates if revision == highest][-1], highest
 
 
-def _checked_bounds(config: TrainConfig) -> Bounds:
-    try:
-        bounds = config.start_bounds()
-    except BoundsError as error:
-        raise ConfigError(f"[bounds]: {error}") from None
-    _check_limits(config, bounds)
-    return bounds
-
-
 def _check_limits(config: TrainConfig, bounds: Bounds) -> None:
-    problems = config.accepted_limits().problems(bounds)
+    problems = bounds_problems(bounds, config.accepted_limits(), config.published_rule().bounds)
     if problems:
         raise ConfigError(f"bounds at start: {'; '.join(problems)}; change [bounds], or widen [limits]")

@@ -1,12 +1,13 @@
 """One step's rollouts: problems asked, responses sampled and judged, and `old`, the trainer's own log-probabilities of
 the weights that sampled them.
 
-`sample(...)` is what both the training step and the held-out evaluation call.
+`sample(...)` is one round, `dynamic_sampling(...)` as many as it takes to fill the batch, `evaluate(...)` the
+log-probabilities of a policy: `old` right after sampling, `ref` of a reference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,8 +20,8 @@ from regimescope.trainer.rollout import RolloutEngine, SamplingSpec
 from regimescope.trainer.task import Problem
 from regimescope.trainer.verifier import Verifier
 
-OLD_ROWS = 64
-"Rows per forward pass when `old` is evaluated."
+EVALUATION_ROWS = 64
+"Rows per forward pass when log-probabilities are evaluated."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +31,26 @@ class Judged:
     prompts: list[list[int]]
     "[n] token ids."
     responses: list[Response]
-    "[n]"
+    "[n]; their `logps` are `infer`, what the engine reported."
     rewards: Tensor
     "[problems, group] float32: +1, -1, less the overlong penalty; NaN where there is no verdict."
     weight_version: int
     "Version of the weights that generated them."
+
+    @property
+    def group(self) -> int:
+        """Responses per problem."""
+        return self.rewards.shape[1]
+
+    def of_groups(self, groups: Sequence[int]) -> Judged:
+        """The responses to some of the problems."""
+        rows = [group * self.group + i for group in groups for i in range(self.group)]
+        return Judged(
+            prompts=[self.prompts[row] for row in rows],
+            responses=[self.responses[row] for row in rows],
+            rewards=self.rewards[list(groups)],
+            weight_version=self.weight_version,
+        )
 
 
 def sample(
@@ -54,10 +70,18 @@ def sample(
     rollouts = engine.generate(prompts, spec)
     responses, rewards = [], []
     for rollout in rollouts:
-        ended = rollout.finish_reason == "stop"
+        problem, ended = problems[rollout.prompt_index], rollout.finish_reason == "stop"
         text = policy.decode(rollout.token_ids)
-        verdict = verifier.verdict(text, problems[rollout.prompt_index].answer, ended=ended)
-        responses.append(Response(token_ids=rollout.token_ids, ended=ended, outcome=verdict.outcome))
+        verdict = verifier.verdict(text, problem.answer, ended=ended, form=problem.form)
+        response = Response(
+            token_ids=rollout.token_ids,
+            ended=ended,
+            outcome=verdict.outcome,
+            text=text,
+            logps=rollout.logprobs,
+            env=problem.env,
+        )
+        responses.append(response)
         rewards.append(verdict.reward + overlong_penalty(len(rollout.token_ids), limit=spec.max_tokens, cache=overlong))
     return Judged(
         prompts=[prompts[rollout.prompt_index] for rollout in rollouts],
@@ -67,9 +91,53 @@ def sample(
     )
 
 
-def evaluate_old(policy: Policy, judged: Judged, temperature: float) -> tuple[list[Tensor], float]:
-    """(`old` of each response [length], summed entropy of all tokens in nats), with the weights as they are now: call
-    it before any update."""
+def dynamic_sampling(draw: Callable[[int], Judged], *, rounds: int) -> tuple[Judged, list[int]]:
+    """(all responses of all rounds, the groups of them to train on).
+
+    Without further rounds those are all. Else groups with both verdicts alone, as many as the first round has problems
+    (DAPO, arXiv 2503.14476 eq. 11); after `rounds` further ones the step trains on what there is. `draw(round)` samples
+    a round of fresh problems with the weights as they are.
+    """
+    first = draw(0)
+    wanted = len(first.rewards)
+    if rounds == 0:
+        return first, list(range(wanted))
+    parts, mixed = [first], both_verdicts(first)
+    while len(mixed) < wanted and len(parts) <= rounds:
+        more = draw(len(parts))
+        before = sum(len(part.rewards) for part in parts)
+        mixed += [before + group for group in both_verdicts(more)]
+        parts.append(more)
+    joined = Judged(
+        prompts=[prompt for part in parts for prompt in part.prompts],
+        responses=[response for part in parts for response in part.responses],
+        rewards=torch.cat([part.rewards for part in parts]),
+        weight_version=first.weight_version,
+    )
+    return joined, mixed[:wanted]
+
+
+def both_verdicts(judged: Judged) -> list[int]:
+    """Groups with a correct and an incorrect response."""
+    outcomes = [
+        {r.outcome for r in judged.responses[i : i + judged.group]}
+        for i in range(0, len(judged.responses), judged.group)
+    ]
+    return [group for group, found in enumerate(outcomes) if {"correct", "incorrect"} <= found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """What a policy thinks of responses, n of them."""
+
+    logps: list[Tensor]
+    "[n] of [length], nats."
+    entropy: Tensor
+    "[n] float64: entropy summed over the tokens of each response, nats."
+
+
+def evaluate(policy: Policy, judged: Judged, temperature: float) -> Evaluated:
+    """Log-probabilities and entropies with the weights as they are now: for `old`, call it before any update."""
     sequences = [
         [*prompt, *response.token_ids] for prompt, response in zip(judged.prompts, judged.responses, strict=True)
     ]
@@ -77,14 +145,14 @@ def evaluate_old(policy: Policy, judged: Judged, temperature: float) -> tuple[li
     order = sorted(
         range(len(sequences)), key=lambda i: len(sequences[i])
     )  # rows of similar length share a forward pass
-    old: list[Tensor] = [torch.empty(0)] * len(sequences)
-    entropy = 0.0
+    logps: list[Tensor] = [torch.empty(0)] * len(sequences)
+    entropy = torch.zeros(len(sequences), dtype=torch.float64)
     with torch.no_grad():
-        for first in range(0, len(order), OLD_ROWS):
-            rows = order[first : first + OLD_ROWS]
+        for first in range(0, len(order), EVALUATION_ROWS):
+            rows = order[first : first + EVALUATION_ROWS]
             out = token_logps(policy, [sequences[i] for i in rows], [starts[i] for i in rows], temperature=temperature)
-            entropy += out.entropy[out.valid].double().sum().item()
+            entropy[rows] = out.entropy.double().sum(1).cpu()
             lengths = out.valid.sum(1).tolist()
             for i, piece in zip(rows, torch.split(out.logp[out.valid], lengths), strict=True):
-                old[i] = piece
-    return old, entropy
+                logps[i] = piece
+    return Evaluated(logps=logps, entropy=entropy)

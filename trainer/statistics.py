@@ -1,16 +1,19 @@
 """TokenStats from tensors: the seven buckets and the histogram of log r of one gradient update, without a Python loop
 over tokens.
 
-    sums = token_sums(loss.terms, entropy)       # one float64 vector on the device; vectors of updates, micro-batches
-    and ranks just add stats = unpack(sums.tolist())                # one copy to the host
+    sums = token_sums(loss.terms, entropy)     # [1, SIZE] float64 on the device
+    stats = unpack(sums[0].tolist())           # one copy to the host
 
-Measured after every mask that the loss applies. Layout of the vector: buckets x COLUMNS, then sign x bins x
-HIST_COLUMNS.
+Rows of updates, micro-batches and ranks just add.
+With `slices` there is one row per slice, and the rows of a kind add up to everything. Measured after every mask that
+the loss applies. Layout of a row: buckets x COLUMNS, then sign x bins x HIST_COLUMNS.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -18,7 +21,7 @@ from torch import Tensor
 
 from regimescope.monitor.edges import LR1
 from regimescope.monitor.token_stats import BUCKETS, RatioHist, TokenStats
-from regimescope.trainer.objective import TokenTerms
+from regimescope.trainer.weights import TokenTerms
 
 COUNTS = ("tokens", "clip_high", "clip_low", "clamped")
 SUMS = (
@@ -31,54 +34,85 @@ SUMS = (
     "log_ratio_sum",
     "log_ratio_sq_sum",
 )
-COLUMNS = COUNTS + SUMS
+EFFECT = ("entropy_effect_sum", "entropy_effect_tokens")
+COLUMNS = COUNTS + SUMS + EFFECT
 HIST_COLUMNS = ("counts", "ratio_sum", "abs_adv_sum", "abs_adv_ratio_sum")
 BINS = len(LR1) + 1
 BUCKET_SIZE = len(BUCKETS) * len(COLUMNS)
-"Length of the bucket part of the vector: `unpack` takes this part alone, too."
+"Length of the bucket part of a row: `unpack` takes this part alone, too."
+SIZE = BUCKET_SIZE + 2 * BINS * len(HIST_COLUMNS)
+"Length of a whole row."
 
 EQ_TOL = 1e-6
 "|log r| at or below this is r = 1: float32 noise between two forwards of the same weights."
 
 
-def token_stats(terms: TokenTerms, entropy: Tensor, *, eq_tol: float = EQ_TOL) -> TokenStats:
-    """The statistics of one update. `entropy`: [N], nats, of the tokens of `terms`."""
-    return unpack(token_sums(terms, entropy, eq_tol=eq_tol).tolist())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledEffect:
+    """The entropy effect on a random part of the tokens."""
+
+    effect: Tensor
+    "[N], nats per unit step on the token's logits (arXiv 2505.22617, lemma 1); read where sampled."
+    sampled: Tensor
+    "[N] bool."
 
 
-def token_sums(terms: TokenTerms, entropy: Tensor, *, eq_tol: float = EQ_TOL, histogram: bool = True) -> Tensor:
-    """All sums and counts of one update as one float64 vector on the device of `terms`; [BUCKET_SIZE] without
-    `histogram`."""
+def token_stats(
+    terms: TokenTerms, entropy: Tensor | None = None, *, effect: SampledEffect | None = None, eq_tol: float = EQ_TOL
+) -> TokenStats:
+    """The statistics of one update. `entropy`: [N], nats, of the tokens of `terms`; what is None is not measured."""
+    sums = token_sums(terms, entropy, effect=effect, eq_tol=eq_tol)[0].tolist()
+    return unpack(sums, entropy=entropy is not None, effect=effect is not None)
+
+
+def token_sums(
+    terms: TokenTerms,
+    entropy: Tensor | None = None,
+    *,
+    effect: SampledEffect | None = None,
+    slices: Tensor | None = None,
+    slice_count: int = 1,
+    eq_tol: float = EQ_TOL,
+    histogram: bool = True,
+) -> Tensor:
+    """All sums and counts of one update, [slice_count, SIZE] float64 on the device of `terms`; [.., BUCKET_SIZE]
+    without `histogram`.
+
+    `slices`: [N] number of the slice of every token, below `slice_count`; None = all in slice 0.
+    """
+    offset = torch.zeros((), dtype=torch.long, device=terms.ratio.device) if slices is None else slices
     bucket = bucket_index(terms.log_ratio, terms.advantage, eq_tol=eq_tol)
     ratio, weight, advantage = terms.ratio.double(), terms.weight.double(), terms.advantage.double()
-    log_ratio = terms.log_ratio.double()
-    magnitude = advantage.abs()
-    rows = torch.stack(
-        [
-            torch.ones_like(ratio),
-            terms.clip_high.double(),
-            terms.clip_low.double(),
-            terms.clamped.double(),
-            ratio,
-            weight,
-            weight * magnitude,
-            weight * advantage,
-            entropy.double(),
-            terms.logp.double(),
-            log_ratio,
-            log_ratio.square(),
-        ],
-        dim=1,
-    )
-    sums = _sum_by(bucket, rows, len(BUCKETS)).flatten()
+    log_ratio, magnitude, one = terms.log_ratio.double(), terms.advantage.double().abs(), torch.ones_like(ratio)
+    pull = weight * advantage
+    nothing = torch.zeros_like(ratio)
+    sampled = nothing if effect is None else effect.sampled.double()
+    columns = [
+        one,
+        terms.clip_high.double(),
+        terms.clip_low.double(),
+        terms.clamped.double(),
+        ratio,
+        weight,
+        weight * magnitude,
+        pull,
+        nothing if entropy is None else entropy.double(),
+        terms.logp.double(),
+        log_ratio,
+        log_ratio.square(),
+        nothing if effect is None else torch.where(effect.sampled, pull * effect.effect.double(), nothing),
+        sampled,
+    ]
+    rows = torch.stack(columns, dim=1)
+    sums = _sum_by(bucket + len(BUCKETS) * offset, rows, len(BUCKETS) * slice_count).view(slice_count, -1)
     if not histogram:
         return sums
     regime = bucket < 4  # r = 1 and A = 0 are buckets, not bins
-    place = torch.bucketize(terms.log_ratio, _edges(ratio.device, terms.log_ratio.dtype), right=True) + BINS * (
-        bucket >= 2
-    )
-    rows = torch.stack([torch.ones_like(ratio), ratio, magnitude, ratio * magnitude], dim=1)
-    return torch.cat([sums, _sum_by(place[regime], rows[regime], 2 * BINS).flatten()])
+    place = torch.bucketize(terms.log_ratio, _edges(ratio.device, terms.log_ratio.dtype), right=True)
+    place = place + BINS * (bucket >= 2) + 2 * BINS * offset
+    rows = torch.stack([one, ratio, magnitude, ratio * magnitude], dim=1)
+    histograms = _sum_by(place[regime], rows[regime], 2 * BINS * slice_count).view(slice_count, -1)
+    return torch.cat([sums, histograms], dim=1)
 
 
 def bucket_index(log_ratio: Tensor, advantage: Tensor, *, eq_tol: float = EQ_TOL) -> Tensor:
@@ -89,12 +123,12 @@ def bucket_index(log_ratio: Tensor, advantage: Tensor, *, eq_tol: float = EQ_TOL
     return bucket.masked_fill(advantage == 0, BUCKETS.index("zero_adv"))
 
 
-def unpack(sums: Sequence[float]) -> TokenStats:
-    """TokenStats from a vector of `token_sums` on the host; without its histogram part when only the first BUCKET_SIZE
-    are given."""
+def unpack(sums: Sequence[float], *, entropy: bool = True, effect: bool = False) -> TokenStats:
+    """TokenStats from a row of `token_sums` on the host; without its histogram part when only the first BUCKET_SIZE
+    are given. `entropy`, `effect`: whether they were measured."""
     width = len(COLUMNS)
     column = {name: tuple(sums[j:BUCKET_SIZE:width]) for j, name in enumerate(COLUMNS)}
-    count = {name: tuple(int(x) for x in column[name]) for name in COUNTS}
+    count = {name: tuple(int(x) for x in column[name]) for name in (*COUNTS, "entropy_effect_tokens")}
     half = BINS * len(HIST_COLUMNS)
     pos, neg = sums[BUCKET_SIZE : BUCKET_SIZE + half], sums[BUCKET_SIZE + half :]
     return TokenStats(
@@ -106,13 +140,27 @@ def unpack(sums: Sequence[float]) -> TokenStats:
         weight_sum=column["weight_sum"],
         abs_adv_weight_sum=column["abs_adv_weight_sum"],
         signed_adv_weight_sum=column["signed_adv_weight_sum"],
-        entropy_sum=column["entropy_sum"],
+        entropy_sum=column["entropy_sum"] if entropy else None,
         logp_sum=column["logp_sum"],
         log_ratio_sum=column["log_ratio_sum"],
         log_ratio_sq_sum=column["log_ratio_sq_sum"],
+        entropy_effect_sum=column["entropy_effect_sum"] if effect else None,
+        entropy_effect_tokens=count["entropy_effect_tokens"] if effect else None,
         hist_pos=_unpack_hist(pos) if pos else None,
         hist_neg=_unpack_hist(neg) if neg else None,
     )
+
+
+def kl_estimates(stats: TokenStats) -> tuple[float, float, float]:
+    """(k1, k2, k3) of `old` to the policy, nats per valid token, from the sums alone; NaN without a token.
+
+    J. Schulman, "Approximating KL divergence", 2020: -log r, (log r)^2 / 2, r - 1 - log r over samples of `old`.
+    """
+    valid = sum(stats.tokens)
+    if valid == 0:
+        return math.nan, math.nan, math.nan
+    log_ratio, square = math.fsum(stats.log_ratio_sum), math.fsum(stats.log_ratio_sq_sum)
+    return -log_ratio / valid, square / (2 * valid), (math.fsum(stats.ratio_sum) - log_ratio) / valid - 1
 
 
 def _unpack_hist(sums: Sequence[float]) -> RatioHist:

@@ -28,16 +28,16 @@ import torch
 from tqdm import tqdm
 
 from regimescope import __version__
-from regimescope.monitor.bounds import WeightRule
 from regimescope.monitor.control import ControlFolder
 from regimescope.monitor.record import Recorder
 from regimescope.trainer.boundary import CAN, ControlBoundary
 from regimescope.trainer.checkpoint import CheckpointFolder
 from regimescope.trainer.config import TrainConfig
-from regimescope.trainer.config_file import load_config, preset_names, scenario_names
+from regimescope.trainer.config_file import load_config, scenario_names
 from regimescope.trainer.errors import ConfigError
-from regimescope.trainer.loop import StepReport, Trainer
+from regimescope.trainer.loop import StepReport, Trainer, open_run_tasks
 from regimescope.trainer.policy import load_policy
+from regimescope.trainer.published import published_names
 from regimescope.trainer.resume import StartPoint, fresh_start, has_run, resumed_start, store_config
 from regimescope.trainer.statistics import EQ_TOL
 
@@ -68,11 +68,11 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="regimescope train",
-        description="Reference RLVR trainer: DISPO or CISPO on chain arithmetic, recorded and steered by the monitor.",
+        description="Reference RLVR trainer: verifiable problems, any published objective, recorded and steered live.",
         epilog="Without arguments: DISPO on the tiny policy, 60 steps of about a second. docs/trainer.md has all keys.",
     )
     parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="configuration file")
-    parser.add_argument("--preset", metavar="|".join(preset_names()), help="published bounds of an objective")
+    parser.add_argument("--preset", metavar="NAME", help=f"a published objective: {', '.join(published_names())}")
     parser.add_argument(
         "--scenario", metavar="|".join(scenario_names()), help="recipe of a run that goes well, or fails on purpose"
     )
@@ -137,8 +137,11 @@ def _train(run_dir: Path, point: StartPoint) -> int:
     config = point.config
     torch.set_num_threads(config.threads)
     policy = load_policy(point.model_source)
+    tasks = open_run_tasks(config, policy)
     store_config(run_dir, config)
     limits = config.accepted_limits()
+    record = config.record
+    effect = (record.effect_every, record.effect_seed) if record.statistics and record.effect_every else None
     recorder = Recorder(
         run_dir,
         name=_run_name(config),
@@ -146,12 +149,13 @@ def _train(run_dir: Path, point: StartPoint) -> int:
         framework=f"regimescope {__version__}",
         ratio_source="behaviour",
         eq_tol=EQ_TOL,
-        rule=WeightRule.capped(point.bounds),
+        rule=config.build_objective(point.bounds).rule,
         limits=limits,
         revision=point.revision,
         start=point.start,
         first_step=point.first_step,
-        can=CAN,
+        effect=effect,
+        can=(*CAN, "entropy_effect") if effect else CAN,
         config=config.to_dict(),
         sync=config.record.sync,
     )
@@ -161,6 +165,7 @@ def _train(run_dir: Path, point: StartPoint) -> int:
         trainer = Trainer(
             config,
             policy,
+            tasks,
             recorder,
             checkpoints,
             interrupted=signals.interrupted,
@@ -177,6 +182,8 @@ def _train(run_dir: Path, point: StartPoint) -> int:
             checkpoint=lambda: trainer.save_checkpoint(boundary, asked_for=True),
         )
         _announce(run_dir, point, policy.parameter_count)
+        for env in tasks.training.shared:
+            _say(f"{env} has too few problems for a held-out part: eval.accuracy asks those that are trained on")
         last = _follow(trainer, boundary, signals)
         finished = last + 1 >= config.steps
         if not finished and not signals.at_once:  # at once: the weights may be those of half a step

@@ -37,6 +37,27 @@ def test_equal_rewards_are_zero_and_unusable() -> None:
     assert result.advantages[0].tolist() == result.advantages[2].tolist() == [0.0, 0.0]
 
 
+def test_other_conventions() -> None:
+    rewards = torch.tensor([GOLDEN["rewards"]], dtype=torch.float64)
+    population = group_advantages(rewards, ddof=0, eps=0.0).advantages[0]
+    assert population.tolist() == pytest.approx(GOLDEN["std_ddof_0"])
+    assert group_advantages(rewards, std=False).advantages[0].tolist() == pytest.approx(GOLDEN["dr_grpo_no_std"])
+
+
+def test_a_group_with_one_verdict_leaves_or_keeps_its_reward() -> None:
+    rewards = torch.tensor([[math.nan, -1.0, math.nan]])
+    assert not group_advantages(rewards).usable.any()
+    raw = group_advantages(rewards, singleton="raw", eps=0.0)  # verl: mean 0, std 1
+    assert raw.advantages.tolist() == [[0.0, -1.0, 0.0]] and raw.usable.tolist() == [[False, True, False]]
+
+
+def test_equal_groups_may_stay_with_an_advantage_of_zero() -> None:
+    rewards = torch.tensor([[1.0, 1.0, math.nan], [1.0, -1.0, -1.0], [math.nan, math.nan, 1.0]])
+    kept = group_advantages(rewards, equal_groups="keep")
+    assert kept.usable.tolist() == [[True, True, False], [True, True, True], [False, False, False]]
+    assert kept.advantages[0].tolist() == [0.0, 0.0, 0.0]
+
+
 def test_equal_rewards_that_a_float_cannot_average_are_zero() -> None:
     result = group_advantages(torch.full((1, 3), 0.1))
     assert result.advantages.tolist() == [[0.0, 0.0, 0.0]] and not result.usable.any()

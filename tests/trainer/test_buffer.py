@@ -12,7 +12,12 @@ def experience(version: int) -> Experience:
         prompts=[[1, 2]],
         responses=[(3, 4, version)],
         logp_old=[torch.full((3,), -float(version))],
+        logp_infer=[torch.full((3,), -float(version))],
+        logp_ref=None,
         advantages=torch.ones(1),
+        groups=torch.zeros(1, dtype=torch.long),
+        keys=torch.tensor([version]),
+        envs=["chain"],
         weight_version=version,
     )
 

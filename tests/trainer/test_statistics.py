@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -14,8 +15,18 @@ from torch import Tensor
 from regimescope.monitor.bounds import Bounds, SignBounds, WeightRule
 from regimescope.monitor.edges import LR1
 from regimescope.monitor.token_stats import BUCKETS, TokenStats
-from regimescope.trainer.objective import TokenTerms, policy_loss
-from regimescope.trainer.statistics import BUCKET_SIZE, SUMS, token_stats, token_sums, unpack
+from regimescope.trainer.objective import policy_loss
+from regimescope.trainer.published import published, published_names
+from regimescope.trainer.statistics import (
+    BUCKET_SIZE,
+    SUMS,
+    SampledEffect,
+    kl_estimates,
+    token_stats,
+    token_sums,
+    unpack,
+)
+from regimescope.trainer.weights import TokenTerms
 
 GOLDEN = json.loads(Path(__file__).with_name("objectives_golden.json").read_text())
 
@@ -54,7 +65,7 @@ def test_buckets_are_the_golden_ones(name: str) -> None:
             got = stats.abs_adv_weight_sum[i] / mass if column == "grad_mass" else getattr(stats, column)[i]
             assert got == pytest.approx(value, abs=1e-9), (bucket, column)
     assert sum(stats.entropy_sum) == 66 and sum(stats.logp_sum) == pytest.approx(terms.logp.sum().item())
-    assert -sum(stats.log_ratio_sum) / 12 == pytest.approx(expected["kl_k1"], abs=1e-9)
+    assert kl_estimates(stats) == pytest.approx([expected[f"kl_{name}"] for name in ("k1", "k2", "k3")], abs=1e-9)
 
 
 def test_tolerance_catches_float_noise_and_nothing_else() -> None:
@@ -81,9 +92,47 @@ def test_without_a_token_everything_is_zero() -> None:
 def test_the_bucket_part_alone_has_no_histogram() -> None:
     log_ratio, advantage = golden_tokens()
     terms = terms_of(log_ratio, advantage, capped((0.8, 11), (0, 101)))
-    whole, part = token_sums(terms, torch.zeros(12)), token_sums(terms, torch.zeros(12), histogram=False)
+    whole, part = token_sums(terms, torch.zeros(12))[0], token_sums(terms, torch.zeros(12), histogram=False)[0]
     assert part.tolist() == whole[:BUCKET_SIZE].tolist()
     assert unpack(part.tolist()).hist_pos is None
+
+
+def test_histogram_counts_are_those_of_numpy() -> None:
+    log_ratio, advantage = golden_tokens()
+    terms = terms_of(log_ratio, advantage, capped((0.8, 11), (0, 101)))
+    stats, log_ratio = token_stats(terms, eq_tol=1e-12), terms.log_ratio  # as rounded: golden ratios lie on edges
+    edges = np.array([-np.inf, *LR1, np.inf])
+    for hist, side in ((stats.hist_pos, advantage > 0), (stats.hist_neg, advantage < 0)):
+        chosen = log_ratio[side & (log_ratio.abs() > 1e-12)].numpy()
+        magnitude = advantage[side & (log_ratio.abs() > 1e-12)].abs().numpy()
+        assert hist is not None
+        assert hist.counts == tuple(np.histogram(chosen, edges)[0])
+        ratio = np.exp(chosen)
+        for column, weights in (
+            ("ratio_sum", ratio),
+            ("abs_adv_sum", magnitude),
+            ("abs_adv_ratio_sum", ratio * magnitude),
+        ):
+            assert getattr(hist, column) == pytest.approx(np.histogram(chosen, edges, weights=weights)[0])
+
+
+def test_what_was_not_measured_is_none_not_zero() -> None:
+    stats = token_stats(terms_of(*golden_tokens(), capped((0.8, 11), (0, 101))))
+    assert stats.entropy_sum is None and stats.entropy_effect_sum is None and stats.entropy_effect_tokens is None
+    assert "entropy_sum" not in stats.bucket_columns()
+
+
+def test_entropy_effect_is_summed_over_the_sampled_tokens_alone() -> None:
+    """Weights of DISPO on the golden tokens: R1 r = 2, A = 1.5, w = 2; R2 r = .5, w = .8; the rest is not sampled."""
+    log_ratio, advantage = golden_tokens()
+    terms = terms_of(log_ratio, advantage, capped((0.8, 11), (0, 101)))
+    effect = torch.full((12,), math.nan, dtype=torch.float64)  # what is not sampled is never read
+    effect[0], effect[1] = 0.25, -0.5
+    sampled = torch.zeros(12, dtype=torch.bool)
+    sampled[:2] = True
+    stats = token_stats(terms, effect=SampledEffect(effect=effect, sampled=sampled), eq_tol=1e-12)
+    assert stats.entropy_effect_tokens == (1, 1, 0, 0, 0, 0, 0)
+    assert stats.entropy_effect_sum == pytest.approx((2 * 1.5 * 0.25, 0.8 * 1.5 * -0.5, 0, 0, 0, 0, 0))
 
 
 tokens = st.lists(
@@ -134,22 +183,40 @@ def test_sums_add_over_any_split(pairs: list[tuple[float, float]], cut: int) -> 
             assert one == two
 
 
-@given(tokens.filter(bool), edge_bounds)
-def test_a_histogram_replays_bounds_at_its_edges(pairs: list[tuple[float, float]], other: tuple[float, float]) -> None:
-    """Clips and gradient mass of A < 0 under bounds that were not in force, from the bins alone, equal a recount."""
+@given(tokens, st.lists(st.integers(0, 2), min_size=40, max_size=40), st.sampled_from(published_names()))
+def test_slices_are_a_breakdown_of_the_whole(pairs: list[tuple[float, float]], numbers: list[int], name: str) -> None:
+    """Each slice is what its tokens alone give, and the slices add up to everything."""
+    log_ratio, advantage = tensors(pairs)
+    rule = published(name).rule
+    if "s" in (rule.pos.base, rule.neg.base):
+        rule = published("dispo").rule  # the ratio of a sequence is not that of a part of it
+    terms, of = terms_of(log_ratio, advantage, rule), torch.tensor(numbers[: len(pairs)], dtype=torch.long)
+    sums = token_sums(terms, torch.ones(len(pairs)), slices=of, slice_count=3)
+    whole = token_sums(terms, torch.ones(len(pairs)))
+    assert torch.allclose(sums.sum(0), whole[0], rtol=1e-12, atol=1e-9)
+    for number in range(3):
+        chosen = of == number
+        alone = terms_of(log_ratio[chosen], advantage[chosen], rule)
+        assert torch.allclose(sums[number], token_sums(alone, torch.ones(int(chosen.sum())))[0], rtol=1e-12, atol=1e-9)
+
+
+@given(tokens.filter(bool), edge_bounds, st.sampled_from([1.0, -1.0]))
+def test_a_histogram_replays_bounds_at_its_edges(
+    pairs: list[tuple[float, float]], other: tuple[float, float], sign: float
+) -> None:
+    """Clips and gradient mass of one sign under bounds that were not in force, from the bins alone, equal a recount."""
     log_ratio, advantage = tensors(pairs)
     low, high = other
     near = [abs(x - math.log(b)) for x in log_ratio.tolist() for b in other if b > 0]
     if min(near, default=1.0) < 1e-9:  # a token exactly on an edge is counted above it, by definition
         return
-    hist = token_stats(
-        terms_of(log_ratio, advantage, capped((0.0, 101.0), (0.0, 101.0))), torch.zeros(len(pairs))
-    ).hist_neg
-    recount = token_stats(terms_of(log_ratio, advantage, capped((0.0, 101.0), other)), torch.zeros(len(pairs)))
+    measured = token_stats(terms_of(log_ratio, advantage, capped((0.0, 101.0), (0.0, 101.0))))
+    recount = token_stats(terms_of(log_ratio, advantage, capped(other, other)))
+    hist = measured.hist_pos if sign > 0 else measured.hist_neg
     assert hist is not None
     below = 0 if low == 0 else 1 + next(i for i, edge in enumerate(LR1) if abs(edge - math.log(low)) < 1e-9)
     above = 1 + next(i for i, edge in enumerate(LR1) if abs(edge - math.log(high)) < 1e-9)
-    regimes = [BUCKETS.index("R3"), BUCKETS.index("R4")]
+    regimes = [BUCKETS.index(name) for name in (("R1", "R2") if sign > 0 else ("R3", "R4"))]
     assert sum(hist.counts[:below]) == sum(recount.clip_low[i] for i in regimes)
     assert sum(hist.counts[above:]) == sum(recount.clip_high[i] for i in regimes)
     replayed = (
@@ -158,3 +225,12 @@ def test_a_histogram_replays_bounds_at_its_edges(pairs: list[tuple[float, float]
         + high * sum(hist.abs_adv_sum[above:])
     )
     assert replayed == pytest.approx(sum(recount.abs_adv_weight_sum[i] for i in regimes), rel=1e-9)
+
+
+@given(tokens, st.floats(0.1, 10))
+def test_scaling_the_advantage_scales_masses_not_shares(pairs: list[tuple[float, float]], factor: float) -> None:
+    log_ratio, advantage = tensors(pairs)
+    rule = published("dispo").rule
+    one, other = (token_stats(terms_of(log_ratio, a, rule)) for a in (advantage, advantage * factor))
+    assert one.tokens == other.tokens and one.clip_high == other.clip_high and one.weight_sum == other.weight_sum
+    assert [x * factor for x in one.abs_adv_weight_sum] == pytest.approx(other.abs_adv_weight_sum)

@@ -190,7 +190,7 @@ def test_what_a_step_leaves_behind(tmp_path: Path) -> None:
     assert {"kl_step", "grad_norm", "ratio_max"} <= set(third["m"])
     assert third["m"]["lag_mean"][0] == third["m"]["lag_max"] == 1
     assert "eval.accuracy" in first["m"] and "eval.accuracy" not in second["m"]
-    trained = [line for line in lines(run_dir, "buckets") if line["s"] == 2]
+    trained = [line for line in lines(run_dir, "buckets") if line["s"] == 2 and "sl" not in line]
     assert [line["u"] for line in trained] == list(range(int(third["m"]["updates"])))
     assert sum(sum(line["tokens"]) for line in trained) == 2 * third["m"]["lag_mean"][1]  # two passes
     kinds = [line["k"] for line in lines(run_dir) if line.get("s") == 2]
@@ -252,7 +252,7 @@ def test_mistakes_get_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "w_min must be" in mistake(capsys, "--run-dir", run_dir, "--set", "bounds.neg=[2, 1]")
     assert "needs --run-dir" in mistake(capsys, "--resume")
     assert "holds no run" in mistake(capsys, "--resume", "--run-dir", str(tmp_path / "nowhere"))
-    assert "task.name = 'C'" in mistake(capsys, "--run-dir", run_dir, "--set", "task.name=C")
+    assert "task 'C'" in mistake(capsys, "--run-dir", run_dir, "--set", "task.sources=['C']")
     file = tmp_path / "file"
     file.write_text("")
     assert "cannot write into" in mistake(capsys, "--run-dir", str(file / "run"))

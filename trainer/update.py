@@ -1,0 +1,219 @@
+"""The gradient updates of one step: passes over a batch of rollouts, each update in micro-batches, measured as it goes.
+
+`Updater.train(...)` reads from top to bottom: forward, `policy_loss`, backward, sums on the device, ONE copy to the
+host, optimiser, record. A non-finite loss or gradient is recorded and its update left out. With several tasks every
+number is kept per slice of kind `env`, and their sum is the whole; with stale rollouts also per slice of kind `lag`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from regimescope.monitor.bounds import Bounds
+from regimescope.monitor.record import Recorder, Slice
+from regimescope.monitor.token_stats import TokenStats
+from regimescope.trainer.aggregation import token_weights
+from regimescope.trainer.buffer import Experience, update_batches
+from regimescope.trainer.config import TrainConfig
+from regimescope.trainer.effect import effect_sample
+from regimescope.trainer.loss_numbers import LossNumbers, joined, loss_numbers
+from regimescope.trainer.objective import Objective, PolicyLoss, policy_loss
+from regimescope.trainer.policy import Policy, TokenLogps, token_logps
+from regimescope.trainer.statistics import BUCKET_SIZE, SIZE, SampledEffect, token_sums, unpack
+from regimescope.trainer.stopwatch import Stopwatch
+
+UPDATES_PER_STEP = 1 << 20
+"More than any step has: numbers the updates of a run for the sample of the entropy effect."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateTotals:
+    """What the gradient updates of one step did."""
+
+    lag: int
+    "Weight versions between generation and the first update."
+    tokens: int
+    "Tokens trained on, once."
+    grad_norms: tuple[float, ...]
+    "Norm before clipping, one per update."
+    numbers: LossNumbers
+    "Of all updates."
+    skipped: int = 0
+    "Updates left out because loss or gradient was not finite."
+    stats: TokenStats | None = None
+    "All updates added up; None = statistics off."
+    slices: Mapping[Slice, TokenStats] = field(default_factory=dict)
+    "The same of every slice."
+
+
+class Updater:
+    """Holds the optimiser and the order of the batches; changes the policy in place."""
+
+    def __init__(self, config: TrainConfig, policy: Policy, recorder: Recorder, envs: Sequence[str]) -> None:
+        """`envs`: values of the slice `env`; fewer than two make no slices."""
+        self._config = config
+        self._policy = policy
+        self._recorder = recorder
+        self._envs = list(envs)
+        self._sliced = len(envs) > 1
+        self.order = torch.Generator().manual_seed(config.seed)
+        self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        betas = (config.update.beta1, config.update.beta2)
+        self.optimizer = torch.optim.Adam(self._parameters, lr=config.update.lr, betas=betas, fused=True)
+
+    def train(
+        self, experience: Experience, step: int, objective: Objective, *, revision: int, lag: int, clock: Stopwatch
+    ) -> UpdateTotals:
+        """All passes over one batch of rollouts. `lag`: weight versions since it was generated."""
+        own, bounds, norms, skipped = self._config.update, objective.rule.bounds, [], 0
+        numbers = sums = torch.zeros(0)
+        for update, rows in enumerate(update_batches(len(experience), own.batch, own.passes, self.order)):
+            head, now, measured = self._gradient(experience, rows.tolist(), objective, step, update, clock)
+            with clock("stats"):
+                loss, norm, *host = torch.cat([head, measured[:, :BUCKET_SIZE].flatten()]).tolist()  # the one copy
+                numbers = joined(numbers, now) if update else now
+                sums = sums + measured if update else measured
+            norms.append(norm)
+            if math.isfinite(loss) and math.isfinite(norm):
+                with clock("update"):
+                    self.optimizer.step()
+            else:
+                skipped += 1
+            if host:
+                with clock("record"):
+                    self._record(step, update, host, revision, bounds, lag)
+        with clock("stats"):
+            stats, slices = self._stats(sums.flatten().tolist(), SIZE, lag) if len(sums) else (None, {})
+        if skipped:
+            self._recorder.event(
+                "skipped_updates", {"updates": skipped, "reason": "loss or gradient not finite"}, step=step
+            )
+        return UpdateTotals(
+            lag=lag,
+            tokens=sum(map(len, experience.responses)),
+            grad_norms=tuple(norms),
+            numbers=LossNumbers.of(numbers.tolist()),
+            skipped=skipped,
+            stats=stats,
+            slices=slices,
+        )
+
+    # -------------------------------------------------------------------------------------------------- one update
+    def _gradient(
+        self, experience: Experience, rows: list[int], objective: Objective, step: int, update: int, clock: Stopwatch
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """([loss, gradient norm before clipping], LossNumbers, sums [slices, SIZE]); the clipped gradient is left on
+        the parameters."""
+        with clock("update"):
+            self.optimizer.zero_grad()
+            weights = self._token_weights(experience, rows, objective)
+        size = self._config.update.micro_batch or len(rows)
+        loss = torch.zeros(())
+        numbers = sums = torch.zeros(0)
+        for first in range(0, len(rows), size):
+            part = rows[first : first + size]
+            with clock("update"):
+                out, sampled = self._forward(experience, part, step * UPDATES_PER_STEP + update)
+                result = self._loss(experience, part, out, objective, weights[first : first + size])
+                result.loss.backward()  # type: ignore[no-untyped-call]
+                loss = loss + result.loss.detach()
+            with clock("stats"):
+                now = loss_numbers(result, out.sum_p2[out.valid])
+                measured = self._measure(experience, part, result, out, sampled)
+                numbers = joined(numbers, now) if first else now
+                sums = sums + measured if first else measured
+        with clock("update"):
+            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._config.update.clip_grad)
+        return torch.stack([loss, norm]).double(), numbers, sums
+
+    def _token_weights(self, experience: Experience, rows: list[int], objective: Objective) -> Tensor:
+        lengths = torch.tensor([len(experience.responses[i]) for i in rows])
+        return token_weights(
+            lengths,
+            experience.advantages[rows],
+            objective.aggregation,
+            constant_length=objective.constant_length,
+            groups=experience.groups[rows],
+        )
+
+    def _forward(self, experience: Experience, rows: list[int], number: int) -> tuple[TokenLogps, Tensor | None]:
+        """(log-probabilities of the responses, which tokens have their entropy effect measured)."""
+        record, temperature = self._config.record, self._config.rollout.temperature
+        starts = [len(experience.prompts[i]) for i in rows]
+        sequences = [[*experience.prompts[i], *experience.responses[i]] for i in rows]
+        sampled = None
+        if record.statistics and record.effect_every:
+            place = torch.arange(1, max(map(len, sequences)))[None] - torch.tensor(starts)[:, None]
+            keys = experience.keys[rows][:, None]
+            sampled = effect_sample(keys, place, every=record.effect_every, seed=record.effect_seed, update=number)
+        out = token_logps(self._policy, sequences, starts, temperature=temperature, sampled=sampled)
+        return out, sampled
+
+    def _loss(
+        self, experience: Experience, rows: list[int], out: TokenLogps, objective: Objective, weights: Tensor
+    ) -> PolicyLoss:
+        def laid_out(values: Sequence[Tensor]) -> Tensor:
+            return torch.zeros_like(out.entropy).masked_scatter(out.valid, torch.cat([values[i] for i in rows]))
+
+        return policy_loss(
+            out.logp,
+            laid_out(experience.logp_old),
+            experience.advantages[rows],
+            out.valid,
+            objective,
+            token_weight=weights,
+            logp_ref=None if experience.logp_ref is None else laid_out(experience.logp_ref),
+            logp_infer=None if objective.mismatch is None else laid_out(experience.logp_infer),
+        )
+
+    # -------------------------------------------------------------------------------------------------- statistics
+    def _measure(
+        self, experience: Experience, rows: list[int], result: PolicyLoss, out: TokenLogps, sampled: Tensor | None
+    ) -> Tensor:
+        """[slices, SIZE], or empty with statistics off."""
+        if not self._config.record.statistics:
+            return torch.zeros(0, SIZE)
+        of = None
+        if self._sliced:
+            env = torch.tensor([self._envs.index(experience.envs[i]) for i in rows])
+            of = env[:, None].expand_as(out.valid)[out.valid]
+        effect = None
+        if sampled is not None:
+            effect = SampledEffect(effect=out.effect[out.valid], sampled=sampled[out.valid])
+        entropy = out.entropy[out.valid]
+        return token_sums(result.terms, entropy, effect=effect, slices=of, slice_count=max(1, len(self._envs)))
+
+    def _stats(self, sums: list[float], size: int, lag: int) -> tuple[TokenStats, dict[Slice, TokenStats]]:
+        """(everything, every slice) from rows of `token_sums` on the host, each `size` long."""
+        measured = self._config.record.effect_every > 0
+        parts = [unpack(sums[i : i + size], effect=measured) for i in range(0, len(sums), size)]
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole + part
+        slices: dict[Slice, TokenStats] = {}
+        if self._sliced:
+            slices = {("env", env): part for env, part in zip(self._envs, parts, strict=True)}
+        if self._config.rollout.stale:
+            slices["lag", lag_slice(lag)] = whole  # one version generated the whole batch
+        return whole, slices
+
+    def _record(self, step: int, update: int, sums: list[float], revision: int, bounds: Bounds, lag: int) -> None:
+        stats, slices = self._stats(sums, BUCKET_SIZE, lag)
+        self._recorder.buckets(step, update, stats, revision=revision, bounds=bounds)
+        for name, part in slices.items():
+            if sum(part.tokens):
+                self._recorder.buckets(step, update, part, revision=revision, bounds=bounds, slice=name)
+
+
+def lag_slice(lag: int) -> str:
+    """Value of the slice `lag`.
+
+    >>> [lag_slice(lag) for lag in (0, 2, 3, 4, 5, 40)]
+    ['0', '2', '3-4', '3-4', '5+', '5+']
+    """
+    return "5+" if lag > 4 else "3-4" if lag > 2 else str(lag)
