@@ -83,7 +83,7 @@ def test_thresholds_of_short_and_sure() -> None:
 
 
 def test_compression_is_over_the_responses_with_a_text() -> None:
-    texts = ["ha" * 3000, "a proof is a proof", ""]
+    texts = ["ha" * 3000, "a proof is a proof " * 6, ""]
     metrics = response_metrics([Response(token_ids=(5,), ended=False, outcome="correct", text=text) for text in texts])
     assert metrics["compression_mean"] == (pytest.approx(compression_ratios(texts[:2]).mean()), 2.0)
     assert metrics["compressible_frac"] == (0.5, 2.0)
