@@ -260,7 +260,11 @@ def _announce(run_dir: Path, point: StartPoint, parameters: int) -> None:
     print(f"  bounds A>0 {pos}, A<0 {neg}, revision {point.revision}")
     print(f"  run    {run_dir}")
     print(f"  watch  regimescope serve {shlex.quote(str(run_dir.parent))}")
-    print(f'  steer  regimescope bounds {shlex.quote(str(run_dir))} --neg-min 0 --neg-max 101 --why "..."', flush=True)
+    movable = config.accepted_limits()
+    relaxed = "--neg-min 0" if movable.neg is not None else "--pos-max 2" if movable.pos is not None else None
+    if relaxed is not None:
+        print(f'  steer  regimescope bounds {shlex.quote(str(run_dir))} {relaxed} --why "..."')
+    sys.stdout.flush()
 
 
 def _farewell(run_dir: Path, last: int, steps: int, dead_steps: int, dropped: int) -> None:

@@ -1,20 +1,22 @@
 """The gradient updates of one step: passes over a batch of rollouts, each update in micro-batches, measured as it goes.
 
 `Updater.train(...)` reads from top to bottom: forward, `policy_loss`, backward, sums on the device, ONE copy to the
-host, optimiser, record. A non-finite loss or gradient is recorded and its update left out. With several tasks every
-number is kept per slice of kind `env`, and their sum is the whole; with stale rollouts also per slice of kind `lag`.
+host, optimiser, record. A non-finite loss or gradient is recorded and its update left out. With several tasks the
+sums are kept per slice of kind `env`, and the whole is their sum; with stale rollouts there is a slice of kind `lag`.
+Everything is recorded per update, slices once a step: with 64 tasks their lines would outgrow all others.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import torch
 from torch import Tensor
 
-from regimescope.monitor.bounds import Bounds
 from regimescope.monitor.record import Recorder, Slice
 from regimescope.monitor.token_stats import TokenStats
 from regimescope.trainer.aggregation import token_weights
@@ -75,7 +77,8 @@ class Updater:
         for update, rows in enumerate(update_batches(len(experience), own.batch, own.passes, self.order)):
             head, now, measured = self._gradient(experience, rows.tolist(), objective, step, update, clock)
             with clock("stats"):
-                loss, norm, *host = torch.cat([head, measured[:, :BUCKET_SIZE].flatten()]).tolist()  # the one copy
+                whole = measured.sum(0)[:BUCKET_SIZE]
+                loss, norm, *host = torch.cat([head, whole]).tolist()  # the one copy to the host
                 numbers = joined(numbers, now) if update else now
                 sums = sums + measured if update else measured
             norms.append(norm)
@@ -84,11 +87,14 @@ class Updater:
                     self.optimizer.step()
             else:
                 skipped += 1
-            if host:
+            if len(measured):
                 with clock("record"):
-                    self._record(step, update, host, revision, bounds, lag)
+                    self._recorder.buckets(step, update, self._unpacked(host), revision=revision, bounds=bounds)
         with clock("stats"):
-            stats, slices = self._stats(sums.flatten().tolist(), SIZE, lag) if len(sums) else (None, {})
+            stats, slices = self._of_step(sums.tolist(), lag) if len(sums) else (None, {})
+        with clock("record"):
+            for name, part in slices.items():
+                self._recorder.buckets(step, 0, part, revision=revision, bounds=bounds, slice=name)
         if skipped:
             self._recorder.event(
                 "skipped_updates", {"updates": skipped, "reason": "loss or gradient not finite"}, step=step
@@ -188,26 +194,20 @@ class Updater:
         entropy = out.entropy[out.valid]
         return token_sums(result.terms, entropy, effect=effect, slices=of, slice_count=max(1, len(self._envs)))
 
-    def _stats(self, sums: list[float], size: int, lag: int) -> tuple[TokenStats, dict[Slice, TokenStats]]:
-        """(everything, every slice) from rows of `token_sums` on the host, each `size` long."""
-        measured = self._config.record.effect_every > 0
-        parts = [unpack(sums[i : i + size], effect=measured) for i in range(0, len(sums), size)]
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = whole + part
+    def _unpacked(self, sums: list[float]) -> TokenStats:
+        return unpack(sums, effect=self._config.record.effect_every > 0)
+
+    def _of_step(self, sums: list[list[float]], lag: int) -> tuple[TokenStats, dict[Slice, TokenStats]]:
+        """(everything, every slice that has a token)."""
+        parts = [self._unpacked(row) for row in sums]
+        whole = reduce(operator.add, parts)
         slices: dict[Slice, TokenStats] = {}
         if self._sliced:
-            slices = {("env", env): part for env, part in zip(self._envs, parts, strict=True)}
+            named = zip(self._envs, parts, strict=True)
+            slices = {("env", env): part for env, part in named if sum(part.tokens)}
         if self._config.rollout.stale:
             slices["lag", lag_slice(lag)] = whole  # one version generated the whole batch
         return whole, slices
-
-    def _record(self, step: int, update: int, sums: list[float], revision: int, bounds: Bounds, lag: int) -> None:
-        stats, slices = self._stats(sums, BUCKET_SIZE, lag)
-        self._recorder.buckets(step, update, stats, revision=revision, bounds=bounds)
-        for name, part in slices.items():
-            if sum(part.tokens):
-                self._recorder.buckets(step, update, part, revision=revision, bounds=bounds, slice=name)
 
 
 def lag_slice(lag: int) -> str:

@@ -47,6 +47,7 @@ WHERE = [  # where the answer stands
     ("6", "####", no),
     ("6", "####   \n", no),
     ("6", "#### 6\nor maybe 7", no),  # nothing may follow
+    ("1234", "#### 1\n234", no),
     ("6", "#### 1\n#### not 6", no),
 ]
 
@@ -134,7 +135,8 @@ UNITS = [
     ("2m", "#### 2", no),  # a product; math-verify alone takes m for a unit
     ("2m", r"\boxed{2m}", ok),
     ("42", "#### 41 km", no),
-    ("2\\sqrt{3}", r"\boxed{2\sqrt{3}\text{ cm}}", ok),
+    (r"2\sqrt{3}", r"\boxed{2\sqrt{3}\text{ cm}}", ok),
+    (r"2\sqrt{3}\text{ m}", r"\boxed{2\sqrt{3}\text{ cm}}", no),
     ("0.42", "#### 42%", ok),
     ("42%", "#### 0.42", ok),
     ("42", r"\boxed{42\%}", ok),  # asked for a percentage
@@ -203,6 +205,8 @@ LATEX = [
     (r"\sqrt{2}", r"\boxed{2^{1/2}}", ok),
     (r"\sqrt{2}", r"\boxed{\frac{2}{\sqrt{2}}}", ok),
     (r"\sqrt{2}", r"\boxed{\sqrt{3}}", no),
+    (r"\sqrt{2}", r"\boxed{\int_0^1 \sqrt{2}\,dx}", no),
+    (r"\int_0^1 f(x)\,dx", r"\boxed{\int_0^1 f(x)\,dx}", ok),
     (r"\sqrt{2}", "#### 1.41", no),
     (r"\sqrt{2}", r"\boxed{7=\sqrt{2}}", no),
     (r"\sqrt{2}", r"\boxed{x=\sqrt{2}}", ok),
@@ -232,7 +236,7 @@ LATEX = [
 WORDS = [
     ("yes", r"\boxed{\text{Yes}}", ok),
     ("Monday", "#### monday", ok),
-    ("Monday", "#### Dynamo", no),  # math-verify alone reads a product of letters
+    ("monday", "#### dynamo", no),  # math-verify alone reads a product of letters
     (r"\text{live}", r"\boxed{\text{evil}}", no),
     ("A", r"\boxed{\text{(A)}}", ok),
     ("A", r"\boxed{B}", no),
@@ -247,6 +251,9 @@ WORDS = [
 GARBAGE = [
     ("6", "#### 6\x00", no),
     ("6", "#### 6\ud800", no),
+    ("1234", "#### 1\x1c234", no),
+    ("x^2", "#### x^2\ud800", no),
+    ("x^2", "#### x^2}", no),
     ("6", "\ud800\x00#### 6", ok),  # only the answer has to be readable
     ("6", "x" * 100_000, no),
     ("6", "#" * 100_000, no),

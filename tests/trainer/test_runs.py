@@ -35,6 +35,10 @@ def of_kind(lines: list[dict[str, Any]], kind: str, **where: object) -> list[dic
     return [line for line in lines if line["k"] == kind and all(line.get(key) == value for key, value in where.items())]
 
 
+def column_sums(lines: list[dict[str, Any]], column: str) -> list[float]:
+    return [sum(values) for values in zip(*(line[column] for line in lines), strict=True)]
+
+
 def mean(line: dict[str, Any], name: str) -> float:
     value = line["m"][name]
     return float(value[0] if isinstance(value, list) else value)
@@ -87,15 +91,14 @@ def test_several_tasks_are_slices_that_add_up(tmp_path: Path) -> None:
     lines = train(tmp_path / "run", **options, **{"rollout.prompts": 9})
     envs = {line["sl"]["env"] for line in lines if "sl" in line}
     assert len(envs) == 3
-    whole = of_kind(lines, "buckets", sl=None)
-    assert whole
-    for line in whole:
-        parts = [x for x in of_kind(lines, "buckets", s=line["s"], u=line["u"]) if "sl" in x]
+    for step in (0, 1):
+        updates = of_kind(lines, "buckets", s=step, sl=None)
+        slices = [x for x in of_kind(lines, "buckets", s=step) if "sl" in x]
+        assert len(updates) > 2 and 1 < len(slices) <= 3  # once a step, of tasks with something to learn from
         for column in ("tokens", "clip_high", "entropy_effect_tokens"):
-            assert line[column] == [sum(values) for values in zip(*(p[column] for p in parts), strict=True)]
+            assert column_sums(updates, column) == column_sums(slices, column)
         for column in ("ratio_sum", "abs_adv_weight_sum", "entropy_sum", "log_ratio_sq_sum"):
-            added = [sum(values) for values in zip(*(p[column] for p in parts), strict=True)]
-            assert line[column] == pytest.approx(added, rel=1e-9, abs=1e-9)
+            assert column_sums(updates, column) == pytest.approx(column_sums(slices, column), rel=1e-9, abs=1e-9)
     for step in of_kind(lines, "step"):
         own = [x for x in of_kind(lines, "scalars", s=step["s"]) if "accuracy" in x["m"]]
         assert sum(x["m"]["accuracy"][1] for x in own) == step["m"]["accuracy"][1]
@@ -109,9 +112,9 @@ def test_several_tasks_are_slices_that_add_up(tmp_path: Path) -> None:
 def test_stale_rollouts_are_sliced_by_their_lag(tmp_path: Path) -> None:
     lines = train(tmp_path / "run", "--steps", "3", **{"rollout.stale": 1})
     trained = [line for line in of_kind(lines, "buckets") if "sl" in line]
-    assert {line["sl"]["lag"] for line in trained} == {"0", "1"}  # nothing was trained while the queue filled
-    whole = {(line["s"], line["u"]): line["tokens"] for line in of_kind(lines, "buckets") if "sl" not in line}
-    assert {(line["s"], line["u"]): line["tokens"] for line in trained} == whole
+    assert [line["sl"]["lag"] for line in trained] == ["0", "1"]  # step 0 fills the queue, step 1 makes version 1
+    for line in trained:
+        assert line["tokens"] == column_sums(of_kind(lines, "buckets", s=line["s"], sl=None), "tokens")
 
 
 def test_dynamic_sampling_fills_the_batch_and_says_what_it_took(tmp_path: Path) -> None:
