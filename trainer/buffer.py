@@ -1,5 +1,5 @@
-"""Rollouts that wait to be trained on: the usable responses of a step with their frozen log-probabilities, and the
-queue that makes them stale.
+"""Rollouts that wait to be trained on: the usable responses of a step with their frozen log-probabilities
+(`experience_of`), and the queue that makes them stale.
 
 `old` is evaluated by the trainer with the weights that generated the response and stays as it is, however many weight
 versions later the response is trained on; the lag is the difference of the versions.
@@ -14,6 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from regimescope.trainer.advantages import GroupAdvantages
+from regimescope.trainer.responses import Response
+from regimescope.trainer.sampling import Evaluated, Judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,40 @@ class Experience:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Experience:
         return cls(**state)
+
+
+def experience_of(
+    judged: Judged,
+    groups: GroupAdvantages,
+    old: Evaluated,
+    ref: Evaluated | None,
+    chosen: Sequence[int],
+    *,
+    first_key: int,
+) -> Experience:
+    """What is learnt from: the usable responses of the chosen groups. `first_key`: number of the first response."""
+    usable = torch.zeros_like(groups.usable)
+    usable[list(chosen)] = groups.usable[list(chosen)]
+    rows = usable.flatten().nonzero()[:, 0]
+    picked = rows.tolist()
+    return Experience(
+        prompts=[judged.prompts[i] for i in picked],
+        responses=[judged.responses[i].token_ids for i in picked],
+        logp_old=[old.logps[i] for i in picked],
+        logp_infer=[infer_of(judged.responses[i]) for i in picked],
+        logp_ref=None if ref is None else [ref.logps[i] for i in picked],
+        advantages=groups.advantages.flatten()[rows],
+        groups=rows // judged.group,
+        keys=first_key + rows,
+        envs=[judged.responses[i].env for i in picked],
+        weight_version=judged.weight_version,
+    )
+
+
+def infer_of(response: Response) -> Tensor:
+    """What the engine reported for each token, [length] float32."""
+    assert response.logps is not None  # sample() keeps them
+    return torch.from_numpy(response.logps)
 
 
 class StaleQueue:

@@ -11,7 +11,6 @@ step without a usable group makes no update and is recorded as `dead_step`. `upd
 from __future__ import annotations
 
 import random
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,19 +23,18 @@ import torch
 from regimescope.monitor.record import Recorder
 from regimescope.trainer.advantages import GroupAdvantages, group_advantages
 from regimescope.trainer.boundary import ControlBoundary
-from regimescope.trainer.buffer import Experience, StaleQueue
+from regimescope.trainer.buffer import Experience, StaleQueue, experience_of, infer_of
 from regimescope.trainer.checkpoint import CheckpointFolder, CheckpointMeta
 from regimescope.trainer.config import TrainConfig
 from regimescope.trainer.evaluate import judge_answers
 from regimescope.trainer.mismatch import mismatch_metrics
-from regimescope.trainer.policy import Policy, load_policy
-from regimescope.trainer.responses import Metric, Response
+from regimescope.trainer.policy import Policy
+from regimescope.trainer.responses import Metric
 from regimescope.trainer.rollout import SamplingSpec, make_engine
+from regimescope.trainer.run_tasks import EVALUATION_SEED, RunTasks
 from regimescope.trainer.sampling import Evaluated, Judged, dynamic_sampling, evaluate, sample
 from regimescope.trainer.step_metrics import length_counts, penalty_metrics, rollout_metrics, update_metrics
 from regimescope.trainer.stopwatch import Stopwatch
-from regimescope.trainer.task import Problem
-from regimescope.trainer.task_mix import TaskMix, open_tasks
 from regimescope.trainer.update import Updater, UpdateTotals
 from regimescope.trainer.verifier import Verifier
 
@@ -46,8 +44,6 @@ ROUND_STRIDE = 1_000_000_007
 "Added to it for each further round of dynamic sampling."
 KEYS_PER_STEP = 1 << 20
 "More than any step has responses: numbers the responses of a run."
-EVALUATION_SEED = 7
-"Problems and samples of the held-out evaluation are the same in every run."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,26 +52,6 @@ class StepReport:
 
     step: int
     metrics: Mapping[str, Metric]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunTasks:
-    """The problems of a run."""
-
-    training: TaskMix
-    "Without end; moves on as it is asked."
-    held_out: list[Problem]
-    "Of the evaluation, the same in every run."
-
-
-def open_run_tasks(config: TrainConfig, policy: Policy) -> RunTasks:
-    """Open the tasks and see that the policy can write their prompts. Raises ConfigError."""
-    sources = config.task_sources()
-    training = open_tasks(sources, seed=config.seed)
-    positions = getattr(policy.model.config, "max_position_embeddings", None) or sys.maxsize
-    training.check(policy.encode, room=positions - config.rollout.max_tokens)
-    held_out = open_tasks(sources, seed=EVALUATION_SEED, held_out=True).take(config.evaluation.prompts)
-    return RunTasks(training=training, held_out=held_out)
 
 
 class Trainer:
@@ -90,12 +66,13 @@ class Trainer:
         checkpoints: CheckpointFolder,
         *,
         interrupted: threading.Event,
+        reference: Policy | None = None,
         first_step: int = 0,
         weight_version: int = 0,
         state: Mapping[str, Any] | None = None,
     ) -> None:
         """`state`: that of a checkpoint whose weights `policy` has; then the run goes on exactly. `interrupted`: set by
-        a signal."""
+        a signal. `reference`: of the KL penalty."""
         self.config = config
         self.policy = policy
         self.first_step = first_step
@@ -110,8 +87,9 @@ class Trainer:
         self._weight_version = weight_version
         self._engine = make_engine("transformers", policy, weight_version=weight_version)
         self._verifier = Verifier()
+        self._failed_before: dict[str, int] = {}
         self._problems, self._held_out = tasks.training, tasks.held_out
-        self._reference = load_policy(config.model.path) if config.kl.coef > 0 else None
+        self._reference = reference
         self._queue = StaleQueue(config.rollout.stale)
         self._updater = Updater(config, policy, recorder, self._problems.envs)
         self._record_seconds = 0.0  # of the last step line, which cannot hold its own
@@ -225,6 +203,11 @@ class Trainer:
         self._recorder.hist(step, "response_length", length_counts(judged.responses), "len1")
         if self.dead_steps:
             self._recorder.event("dead_step", {"in_a_row": self.dead_steps}, step=step)
+        failed = {**self._verifier.failures, "timeout": self._verifier.timeouts}
+        new = {kind: n - self._failed_before.get(kind, 0) for kind, n in failed.items()}
+        if any(new.values()):  # those responses count in infra_failed_frac
+            self._recorder.event("verifier_failed", {kind: n for kind, n in new.items() if n}, step=step)
+        self._failed_before = failed
 
     def _evaluate(self, step: int) -> dict[str, Metric]:
         """`eval.accuracy`: share of held-out problems answered correctly by one sample each; per task on its slice."""
@@ -239,6 +222,11 @@ class Trainer:
                 self._recorder.scalars(step, {"eval.accuracy": _share(own_ones)}, slice=("env", env))
         self._recorder.state("running", step=step)
         return {"eval.accuracy": _share(correct)}
+
+    def close(self) -> None:
+        """End the processes that the run started."""
+        self._verifier.close()
+        self._engine.close()
 
     def _checkpoint_due(self, step: int) -> bool:
         every = self.config.checkpoint.every
@@ -288,40 +276,6 @@ class Trainer:
         waiting = [Experience.from_state(entry) for entry in state["waiting"]]
         self._queue = StaleQueue(self.config.rollout.stale, waiting)
         self.dead_steps = state["dead_steps"]
-
-
-def experience_of(
-    judged: Judged,
-    groups: GroupAdvantages,
-    old: Evaluated,
-    ref: Evaluated | None,
-    chosen: Sequence[int],
-    *,
-    first_key: int,
-) -> Experience:
-    """What is learnt from: the usable responses of the chosen groups. `first_key`: number of the first response."""
-    usable = torch.zeros_like(groups.usable)
-    usable[list(chosen)] = groups.usable[list(chosen)]
-    rows = usable.flatten().nonzero()[:, 0]
-    picked = rows.tolist()
-    return Experience(
-        prompts=[judged.prompts[i] for i in picked],
-        responses=[judged.responses[i].token_ids for i in picked],
-        logp_old=[old.logps[i] for i in picked],
-        logp_infer=[infer_of(judged.responses[i]) for i in picked],
-        logp_ref=None if ref is None else [ref.logps[i] for i in picked],
-        advantages=groups.advantages.flatten()[rows],
-        groups=rows // judged.group,
-        keys=first_key + rows,
-        envs=[judged.responses[i].env for i in picked],
-        weight_version=judged.weight_version,
-    )
-
-
-def infer_of(response: Response) -> torch.Tensor:
-    """What the engine reported for each token, [length] float32."""
-    assert response.logps is not None  # sample() keeps them
-    return torch.from_numpy(response.logps)
 
 
 def _share(flags: Sequence[bool]) -> tuple[float, float]:

@@ -35,10 +35,11 @@ from regimescope.trainer.checkpoint import CheckpointFolder
 from regimescope.trainer.config import TrainConfig
 from regimescope.trainer.config_file import load_config, scenario_names
 from regimescope.trainer.errors import ConfigError
-from regimescope.trainer.loop import StepReport, Trainer, open_run_tasks
+from regimescope.trainer.loop import StepReport, Trainer
 from regimescope.trainer.policy import load_policy
 from regimescope.trainer.published import published_names
 from regimescope.trainer.resume import StartPoint, fresh_start, has_run, resumed_start, store_config
+from regimescope.trainer.run_tasks import open_run_tasks
 from regimescope.trainer.statistics import EQ_TOL
 
 PLAIN_LINES = 20
@@ -137,6 +138,7 @@ def _train(run_dir: Path, point: StartPoint) -> int:
     config = point.config
     torch.set_num_threads(config.threads)
     policy = load_policy(point.model_source)
+    reference = load_policy(config.model.path) if config.kl.coef > 0 else None
     tasks = open_run_tasks(config, policy)
     store_config(run_dir, config)
     limits = config.accepted_limits()
@@ -169,6 +171,7 @@ def _train(run_dir: Path, point: StartPoint) -> int:
             recorder,
             checkpoints,
             interrupted=signals.interrupted,
+            reference=reference,
             first_step=point.first_step,
             weight_version=point.weight_version,
             state=None if point.checkpoint is None else point.checkpoint.state,
@@ -184,7 +187,10 @@ def _train(run_dir: Path, point: StartPoint) -> int:
         _announce(run_dir, point, policy.parameter_count)
         for env in tasks.training.shared:
             _say(f"{env} has too few problems for a held-out part: eval.accuracy asks those that are trained on")
-        last = _follow(trainer, boundary, signals)
+        try:
+            last = _follow(trainer, boundary, signals)
+        finally:
+            trainer.close()
         finished = last + 1 >= config.steps
         if not finished and not signals.at_once:  # at once: the weights may be those of half a step
             trainer.save_checkpoint(boundary)

@@ -20,7 +20,9 @@ CANONICAL = (
     "adv_mean", "adv_min", "adv_max", "clip_all", "clip_pos_high_all", "clip_neg_low_all", "clip_neg_dual_all",
     "ratio_mean", "ratio_min", "ratio_max", "lag_mean", "lag_p95", "lag_max", "mismatch_k1", "mismatch_k3",
     "mismatch_logp_abs", "mismatch_ratio_mean", "mismatch_ratio_min", "mismatch_ratio_max", "mismatch_ess",
-    "step_seconds", "rollout_seconds", "update_seconds", "stats_seconds", "record_seconds", "tokens", "updates",
+    "tail_loop_share_mean", "sure_run_mean", "compression_mean", "compressible_frac", "kl_step_k3", "ess_frac",
+    "weight_ess_frac", "logit_norm_mean", "nonfinite_tokens", "mismatch_factor_mean", "mismatch_masked_frac",
+    "sampled_prompts", "step_seconds", "rollout_seconds", "update_seconds", "stats_seconds", "record_seconds", "tokens", "updates",
 )  # fmt: skip
 
 
