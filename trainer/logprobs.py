@@ -119,7 +119,7 @@ def _parts(logits: Tensor, count: int, rows: Tensor | None, sampled: Tensor | No
     picks: list[Tensor | None] = [None] * len(spans)
     if sampled is not None:
         found, starts = sampled.nonzero()[:, 0], [span.start for span in spans]
-        cuts = torch.searchsorted(found, torch.tensor(starts[1:], device=found.device)).tolist()
+        cuts = torch.searchsorted(found, torch.tensor(starts[1:], dtype=torch.int64, device=found.device)).tolist()
         picks = [
             here - start if len(here) else None for here, start in zip(found.tensor_split(cuts), starts, strict=False)
         ]
@@ -214,8 +214,10 @@ class _Evaluate(torch.autograd.Function):
                 exp = torch.exp(piece, out=buffers[1, : len(piece)])
                 piece.clamp_(min=FLOOR).mul_(slope[span, None]).add_(scale[span, None]).mul_(exp)
             piece.scatter_add_(1, ask.tokens[span, None], own[span, None])
-            if not in_place:
-                gradient[part.at] = piece.to(logits.dtype)
+            if isinstance(part.at, Tensor):
+                gradient.index_copy_(0, part.at, piece.to(logits.dtype))
+            elif not in_place:
+                gradient[part.at] = piece
         return gradient, None
 
 
