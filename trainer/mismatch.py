@@ -16,6 +16,7 @@ from torch import Tensor
 
 from regimescope.monitor.token_stats import LOG_RATIO_CLAMP
 from regimescope.trainer.errors import ConfigError
+from regimescope.trainer.weights import ValidTokens
 
 MismatchMode = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
@@ -41,16 +42,15 @@ class MismatchCorrection:
             raise ConfigError(f"mismatch correction [{self.floor:g}, {self.cap:g}]: want 0 <= floor < cap")
 
 
-def mismatch_factor(logp_old: Tensor, logp_infer: Tensor, mask: Tensor, correction: MismatchCorrection) -> Tensor:
-    """[N] factors of the loss of the tokens of `mask` (all three [batch, token]); without gradient.
+def mismatch_factor(log_rho: Tensor, valid: ValidTokens, correction: MismatchCorrection) -> Tensor:
+    """[N] factors of the loss of the valid tokens, from log rho = old - infer of each.
 
     A rho that is no number counts as 1: an engine that reports nothing must not silence a token. Feng Yao et al. 2025
     (TIS); arXiv 2510.18855 (IcePop).
     """
-    log_rho = (logp_old.detach() - logp_infer.detach())[mask].nan_to_num(0.0)
+    log_rho = log_rho.nan_to_num(0.0)
     if correction.mode.startswith("sequence"):
-        row = mask.nonzero()[:, 0]
-        log_rho = torch.zeros(len(mask), dtype=log_rho.dtype, device=log_rho.device).index_add_(0, row, log_rho)[row]
+        log_rho = valid.sequence_sum(log_rho)[valid.row]
     rho = log_rho.clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP).exp()
     if correction.mode.endswith("truncate"):
         return rho.clamp(max=correction.cap)

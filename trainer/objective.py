@@ -24,7 +24,7 @@ from regimescope.trainer.errors import ConfigError, ShapeError
 from regimescope.trainer.kl import KlEstimator, kl_estimate
 from regimescope.trainer.mismatch import MismatchCorrection, mismatch_factor
 from regimescope.trainer.statistics import EQ_TOL, token_stats
-from regimescope.trainer.weights import TokenTerms, token_terms
+from regimescope.trainer.weights import TokenTerms, ValidTokens, token_terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,10 @@ class PolicyLoss:
     loss: Tensor
     """Scalar with gradient. Its value is that of PPO's surrogate where the rule only drops (GRPO, DAPO, GSPO), else
     that of -w A logp, which means nothing."""
+    valid: ValidTokens
+    "The N tokens of the mask: `valid(entropy)` picks them from [batch, token] without waiting for the device."
     terms: TokenTerms
-    "Per token of the mask, N in all."
+    "Per such token."
     kl_sum: Tensor | None
     "Sum of the KL estimate over the N tokens, nats; None without a reference."
     factor_sums: Tensor | None
@@ -105,22 +107,24 @@ def policy_loss(
         advantages = advantages.sign()
     if token_weight is None:
         token_weight = _own_weights(advantages, mask, objective, groups)
-    per_token = advantages[:, None].expand_as(mask) if advantages.dim() == 1 else advantages
-    terms = token_terms(logp_new, logp_old, per_token, mask, objective.rule)
-    logp = logp_new[mask]
+    valid = ValidTokens.of(mask)
+    logp, old = valid(logp_new), valid(logp_old).detach()
+    terms = token_terms(logp, old, valid(advantages).to(logp.dtype), valid, objective.rule)
     losses = _losses(logp, terms, objective.rule)
     factor_sums = None
     if objective.mismatch is not None:
-        factor = mismatch_factor(logp_old, _given(logp_infer, "logp_infer", "mismatch"), mask, objective.mismatch)
+        infer = valid(_given(logp_infer, "logp_infer", "mismatch"))
+        factor = mismatch_factor(old - infer.detach(), valid, objective.mismatch)
         losses = losses * factor
         factor_sums = torch.stack([factor.sum(), (factor == 0).sum().to(factor.dtype)])
     kl_sum = None
     if objective.kl is not None:
-        kl = kl_estimate(_given(logp_ref, "logp_ref", "kl").detach()[mask] - logp, objective.kl.estimator)
+        ref = valid(_given(logp_ref, "logp_ref", "kl")).detach()
+        kl = kl_estimate(ref - logp, objective.kl.estimator)
         losses = losses + objective.kl.coef * kl
         kl_sum = kl.detach().sum()
-    scale = token_weight.to(logp.dtype)[:, None].expand_as(mask)[mask]
-    return PolicyLoss(loss=(scale * losses).sum(), terms=terms, kl_sum=kl_sum, factor_sums=factor_sums)
+    scale = valid(token_weight.to(logp))
+    return PolicyLoss(valid=valid, loss=(scale * losses).sum(), terms=terms, kl_sum=kl_sum, factor_sums=factor_sums)
 
 
 def _losses(logp: Tensor, terms: TokenTerms, rule: WeightRule) -> Tensor:

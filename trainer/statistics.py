@@ -107,12 +107,12 @@ def token_sums(
     sums = _sum_by(bucket + len(BUCKETS) * offset, rows, len(BUCKETS) * slice_count).view(slice_count, -1)
     if not histogram:
         return sums
-    regime = bucket < 4  # r = 1 and A = 0 are buckets, not bins
     place = torch.bucketize(terms.log_ratio, _edges(ratio.device, terms.log_ratio.dtype), right=True)
     place = place + BINS * (bucket >= 2) + 2 * BINS * offset
+    bins = 2 * BINS * slice_count
+    place = place.where(bucket < 4, bins)  # r = 1 and A = 0 are buckets, not bins: counted behind them, and left there
     rows = torch.stack([one, ratio, magnitude, ratio * magnitude], dim=1)
-    histograms = _sum_by(place[regime], rows[regime], 2 * BINS * slice_count).view(slice_count, -1)
-    return torch.cat([sums, histograms], dim=1)
+    return torch.cat([sums, _sum_by(place, rows, bins + 1)[:-1].view(slice_count, -1)], dim=1)
 
 
 def bucket_index(log_ratio: Tensor, advantage: Tensor, *, eq_tol: float = EQ_TOL) -> Tensor:

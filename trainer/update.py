@@ -129,7 +129,7 @@ class Updater:
                 result.loss.backward()  # type: ignore[no-untyped-call]
                 loss = loss + result.loss.detach()
             with clock("stats"):
-                now = loss_numbers(result, out.sum_p2[out.valid])
+                now = loss_numbers(result, result.valid(out.sum_p2))
                 measured = self._measure(experience, part, result, out, sampled)
                 numbers = joined(numbers, now) if first else now
                 sums = sums + measured if first else measured
@@ -187,11 +187,11 @@ class Updater:
         of = None
         if self._sliced:
             env = torch.tensor([self._envs.index(experience.envs[i]) for i in rows])
-            of = env[:, None].expand_as(out.valid)[out.valid]
+            of = result.valid(env.to(out.logp.device))
         effect = None
         if sampled is not None:
-            effect = SampledEffect(effect=out.effect[out.valid], sampled=sampled[out.valid])
-        entropy = out.entropy[out.valid]
+            effect = SampledEffect(effect=result.valid(out.effect), sampled=result.valid(sampled))
+        entropy = result.valid(out.entropy)
         return token_sums(result.terms, entropy, effect=effect, slices=of, slice_count=max(1, len(self._envs)))
 
     def _unpacked(self, sums: list[float]) -> TokenStats:

@@ -38,13 +38,38 @@ class TokenTerms:
     "[N], logp_new, nats."
 
 
-def token_terms(logp_new: Tensor, logp_old: Tensor, advantages: Tensor, mask: Tensor, rule: WeightRule) -> TokenTerms:
-    """Terms of the tokens of `mask`; all four [batch, token], the mask boolean. Nothing that the mask hides matters."""
-    logp = logp_new.detach()[mask]
-    advantage = advantages[mask].to(logp.dtype)
-    raw = logp - logp_old.detach()[mask]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidTokens:
+    """The tokens that a mask lets through. Their number is read from the device once; after that nothing waits."""
+
+    at: Tensor
+    "[N] their positions in a flattened [batch, token] tensor, ascending."
+    row: Tensor
+    "[N] the sequence of each."
+    batch: int
+    "Number of sequences."
+
+    @classmethod
+    def of(cls, mask: Tensor) -> ValidTokens:
+        """From a boolean mask [batch, token]."""
+        at = mask.reshape(-1).nonzero()[:, 0]
+        return cls(at=at, row=at // max(1, mask.shape[1]), batch=len(mask))
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """[batch, token] -> [N]; [batch] -> [N], each token that of its sequence."""
+        return values[self.row] if values.dim() == 1 else values.reshape(-1)[self.at]
+
+    def sequence_sum(self, values: Tensor) -> Tensor:
+        """[N] -> [batch], added up in every sequence."""
+        return torch.zeros(self.batch, dtype=values.dtype, device=values.device).index_add_(0, self.row, values)
+
+
+def token_terms(logp: Tensor, logp_old: Tensor, advantage: Tensor, valid: ValidTokens, rule: WeightRule) -> TokenTerms:
+    """Terms of the valid tokens; `logp`, `logp_old` and `advantage` are [N]."""
+    logp = logp.detach()
+    raw = logp - logp_old.detach()
     if "s" in (rule.pos.base, rule.neg.base):
-        of_sequence = _sequence_mean(raw, mask)
+        of_sequence = _sequence_mean(raw, valid)
         by_sequence = [rule.neg.base == "s", rule.pos.base == "s"]
         raw = of_sequence if all(by_sequence) else torch.where((advantage < 0) == by_sequence[0], of_sequence, raw)
     log_ratio = raw.clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP)
@@ -88,8 +113,7 @@ def _side(ratio: Tensor, rule: SignRule) -> tuple[Tensor, Tensor, Tensor]:
     return weight, clip_high, clip_low
 
 
-def _sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
+def _sequence_mean(values: Tensor, valid: ValidTokens) -> Tensor:
     """[N] -> [N]: every token gets the mean over its sequence (GSPO, arXiv 2507.18071 eq. 7)."""
-    row = mask.nonzero()[:, 0]
-    total = torch.zeros(len(mask), dtype=values.dtype, device=values.device).index_add_(0, row, values)
-    return (total / mask.sum(1).clamp_min(1))[row]
+    total, count = valid.sequence_sum(values), valid.sequence_sum(torch.ones_like(values))
+    return (total / count.clamp_min(1))[valid.row]

@@ -22,7 +22,8 @@ CANONICAL = (
     "mismatch_logp_abs", "mismatch_ratio_mean", "mismatch_ratio_min", "mismatch_ratio_max", "mismatch_ess",
     "tail_loop_share_mean", "sure_run_mean", "compression_mean", "compressible_frac", "kl_step_k3", "ess_frac",
     "weight_ess_frac", "logit_norm_mean", "nonfinite_tokens", "mismatch_factor_mean", "mismatch_masked_frac",
-    "sampled_prompts", "step_seconds", "rollout_seconds", "update_seconds", "stats_seconds", "record_seconds", "tokens", "updates",
+    "sampled_prompts", "step_seconds", "rollout_seconds", "update_seconds", "stats_seconds", "record_seconds",
+    "tokens", "updates",
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -11,11 +12,12 @@ import pytest
 import torch
 from hypothesis import given
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from regimescope.monitor.bounds import Bounds, SignBounds, WeightRule
 from regimescope.monitor.edges import LR1
 from regimescope.monitor.token_stats import BUCKETS, TokenStats
-from regimescope.trainer.objective import policy_loss
+from regimescope.trainer.objective import Objective, policy_loss
 from regimescope.trainer.published import published, published_names
 from regimescope.trainer.statistics import (
     BUCKET_SIZE,
@@ -161,6 +163,36 @@ def test_the_seven_buckets_are_the_mask(
     assert sum(stats.hist_pos.counts) == sum(stats.tokens[:2])
     assert sum(stats.hist_neg.counts) == sum(stats.tokens[2:4])
     assert all(h + low <= n for h, low, n in zip(stats.clip_high, stats.clip_low, stats.tokens, strict=True))
+
+
+class Waits(TorchDispatchMode):
+    """Counts what makes the host wait for a device: sizes and numbers that are read from it, boolean indexing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        indices = args[1] if name in ("index", "index_put_") else ()
+        boolean = any(i is not None and i.dtype == torch.bool for i in indices)
+        if boolean or name in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2"):
+            self.seen.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["dispo", "gspo", "aspo", "grpo"])
+def test_the_host_waits_once_for_the_number_of_tokens_and_once_for_the_sums(name: str) -> None:
+    known = published(name)
+    generator = torch.Generator().manual_seed(0)
+    new, old = torch.randn(4, 9, generator=generator), torch.randn(4, 9, generator=generator)
+    mask, weight = torch.rand(4, 9, generator=generator) < 0.6, torch.full((4,), 0.1)
+    with Waits() as waits:
+        objective = Objective(rule=known.rule, aggregation=known.aggregation)
+        out = policy_loss(new, old, torch.tensor([1.0, -1.0, 0.0, 2.0]), mask, objective, token_weight=weight)
+        sums = token_sums(out.terms, -out.terms.logp, slices=torch.zeros_like(out.terms.logp, dtype=torch.long))
+    assert waits.seen == ["nonzero"]
+    assert sum(unpack(sums[0].tolist()).tokens) == int(mask.sum())
 
 
 @given(tokens, st.integers(0, 40))
