@@ -162,6 +162,8 @@ class _Evaluate(torch.autograd.Function):
         sums = logits.new_zeros((6, len(ask.tokens)), dtype=_work_type(logits))
         top, own, total, mean, length, cubic = sums.unbind()
         buffers = _buffers(logits, ask, 2)
+        most = max((len(part.picks) for part in ask.parts if part.picks is not None), default=0)
+        chosen = buffers.new_empty((most, logits.shape[1]))
         for part in ask.parts:
             span = part.span
             shifted, exp = buffers[:, : span.stop - span.start]
@@ -173,8 +175,10 @@ class _Evaluate(torch.autograd.Function):
             if ask.sum_p2:
                 length[span] = torch.linalg.vector_norm(exp, dim=1)
             if part.picks is not None:
-                picked = exp.index_select(0, part.picks).mul_(shifted.index_select(0, part.picks)).sum(1)
-                cubic[span.start + part.picks] = picked
+                count = len(part.picks)
+                picked = torch.index_select(exp, 0, part.picks, out=chosen[:count])
+                weighted = torch.index_select(shifted, 0, part.picks, out=exp[:count])  # `exp` has done its service
+                cubic[span.start + part.picks] = picked.mul_(weighted).sum(1)
         mean /= total
         log_total = total.log()
         logp, entropy = own - log_total, log_total - mean
