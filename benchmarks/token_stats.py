@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -205,6 +206,7 @@ def main(argv: list[str]) -> int:
         f"{limits.peak} x, no copy of the logits: {'MISSED: ' + '; '.join(missed) if missed else 'met'}"
     )
     if args.device == "cpu":
+        print(f"load of the machine: {os.getloadavg()[0]:.1f} (the figures are worth something on a quiet one)")
         print(f"the part for a GPU (both together <= 2 %) did not run here; it is ./dev bench token_stats {GPU}")
     return 1 if missed else 0
 
