@@ -7,12 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regimescope.trainer.effect import effect_sample
-from regimescope.trainer.logprobs import TokenDistribution, token_distribution
-from regimescope.trainer.loss_numbers import loss_numbers
-from regimescope.trainer.objective import PolicyLoss, policy_loss
-from regimescope.trainer.published import published
-from regimescope.trainer.statistics import SampledEffect, token_sums, unpack
+from regimescope.trainer.loss.effect import effect_sample
+from regimescope.trainer.loss.logprobs import TokenDistribution, token_distribution
+from regimescope.trainer.loss.numbers import loss_numbers
+from regimescope.trainer.loss.objective import PolicyLoss, policy_loss
+from regimescope.trainer.loss.published import published
+from regimescope.trainer.loss.statistics import SampledEffect, token_sums, unpack
 
 RESPONSES = 16
 EVERY = 8

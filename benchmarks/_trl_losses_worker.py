@@ -29,10 +29,10 @@ from trl.trainer.utils import split_tensor_dict
 
 from regimescope.monitor.bounds import SignRule, WeightRule
 from regimescope.trainer.advantages import group_advantages
-from regimescope.trainer.aggregation import token_weights
-from regimescope.trainer.mismatch import MismatchCorrection, MismatchMode
-from regimescope.trainer.objective import KlPenalty, Objective, PolicyLoss, policy_loss
-from regimescope.trainer.published import published
+from regimescope.trainer.loss.aggregation import token_weights
+from regimescope.trainer.loss.mismatch import MismatchCorrection, MismatchMode
+from regimescope.trainer.loss.objective import KlPenalty, Objective, PolicyLoss, policy_loss
+from regimescope.trainer.loss.published import published
 
 RANDOM_BATCHES = 20
 EOS, OTHER = 1, 5

@@ -22,7 +22,7 @@ from benchmarks._trl_losses_worker import Case, as_cispo, make_peer
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.utils import entropy_from_logits
 
-from regimescope.trainer.published import published
+from regimescope.trainer.loss.published import published
 
 MODEL = Path(__file__).parent.parent / "trainer/warm/A"
 QUICK = 20

@@ -1,7 +1,7 @@
 """TokenStats: what one gradient update did, as sums and counts over the seven buckets.
 
-It adds over micro-batches, updates and ranks. The trainer computes it from tensors (`regimescope.trainer.statistics`),
-the Recorder writes it, the store keeps it. Standard library only.
+It adds over micro-batches, updates and ranks. The trainer computes it from tensors
+(`regimescope.trainer.loss.statistics`), the Recorder writes it, the store keeps it. Standard library only.
 """
 
 from __future__ import annotations

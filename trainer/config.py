@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from regimescope.monitor.bounds import Bounds, Limits, SignBounds, SignLimits, SignRule, WeightRule
-from regimescope.trainer.aggregation import Aggregation
-from regimescope.trainer.kl import KlEstimator
-from regimescope.trainer.mismatch import MismatchCorrection, MismatchMode
-from regimescope.trainer.objective import KlPenalty, Objective
-from regimescope.trainer.published import published_rule
+from regimescope.trainer.loss.aggregation import Aggregation
+from regimescope.trainer.loss.kl import KlEstimator
+from regimescope.trainer.loss.mismatch import MismatchCorrection, MismatchMode
+from regimescope.trainer.loss.objective import KlPenalty, Objective
+from regimescope.trainer.loss.published import published_rule
 
 Pair = tuple[float, float]
 
@@ -171,7 +171,7 @@ class RecordSection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     objective: str = "dispo"
-    "A published objective, of presets.toml: the form of its weight rule; naming it sets what its source states."
+    "A published objective, of loss/presets.toml: the form of its weight rule; naming it sets what its source states."
     name: str | None = None
     "Name of the run; none = that of the scenario or objective, with the seed."
     steps: int = 60

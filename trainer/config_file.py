@@ -20,12 +20,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from regimescope.monitor.control import bounds_problems
 from regimescope.monitor.errors import BoundsError
-from regimescope.trainer.aggregation import Aggregation
 from regimescope.trainer.config import TrainConfig
 from regimescope.trainer.errors import ConfigError
-from regimescope.trainer.kl import KlEstimator
-from regimescope.trainer.mismatch import MismatchMode
-from regimescope.trainer.published import published_entry, published_rule
+from regimescope.trainer.loss.aggregation import Aggregation
+from regimescope.trainer.loss.kl import KlEstimator
+from regimescope.trainer.loss.mismatch import MismatchMode
+from regimescope.trainer.loss.published import published_entry, published_rule
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "update.aggregation": get_args(Aggregation),

@@ -27,7 +27,7 @@ from regimescope.trainer.buffer import Experience, StaleQueue, experience_of, in
 from regimescope.trainer.checkpoint import CheckpointFolder, CheckpointMeta
 from regimescope.trainer.config import TrainConfig
 from regimescope.trainer.evaluate import judge_answers
-from regimescope.trainer.mismatch import mismatch_metrics
+from regimescope.trainer.loss.mismatch import mismatch_metrics
 from regimescope.trainer.policy import Policy
 from regimescope.trainer.responses import Metric
 from regimescope.trainer.rollout import SamplingSpec, make_engine

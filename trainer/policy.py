@@ -27,7 +27,7 @@ from transformers import (
 from transformers.utils import logging as hf_logging
 
 from regimescope.trainer.errors import PolicyError, ShapeError
-from regimescope.trainer.logprobs import token_distribution
+from regimescope.trainer.loss.logprobs import token_distribution
 from regimescope.trainer.tokenizer import CHARACTERS, EOS_ID, PAD_ID, VOCABULARY_SIZE, build_tokenizer
 
 WARM_FOLDER = Path(__file__).parent / "warm"

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from regimescope.monitor.edges import LENGTH_EDGES
 from regimescope.trainer.advantages import GroupAdvantages
+from regimescope.trainer.loss.statistics import kl_estimates
 from regimescope.trainer.responses import Metric, Response, response_metrics
 from regimescope.trainer.sampling import Judged
-from regimescope.trainer.statistics import kl_estimates
 from regimescope.trainer.update import UpdateTotals
 
 

@@ -36,11 +36,11 @@ from regimescope.trainer.config import TrainConfig
 from regimescope.trainer.config_file import load_config, scenario_names
 from regimescope.trainer.errors import ConfigError
 from regimescope.trainer.loop import StepReport, Trainer
+from regimescope.trainer.loss.published import published_names
+from regimescope.trainer.loss.statistics import EQ_TOL
 from regimescope.trainer.policy import load_policy
-from regimescope.trainer.published import published_names
 from regimescope.trainer.resume import StartPoint, fresh_start, has_run, resumed_start, store_config
 from regimescope.trainer.run_tasks import open_run_tasks
-from regimescope.trainer.statistics import EQ_TOL
 
 PLAIN_LINES = 20
 "Progress lines of a whole run where there is no terminal."

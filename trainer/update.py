@@ -19,14 +19,14 @@ from torch import Tensor
 
 from regimescope.monitor.record import Recorder, Slice
 from regimescope.monitor.token_stats import TokenStats
-from regimescope.trainer.aggregation import token_weights
 from regimescope.trainer.buffer import Experience, update_batches
 from regimescope.trainer.config import TrainConfig
-from regimescope.trainer.effect import effect_sample
-from regimescope.trainer.loss_numbers import LossNumbers, joined, loss_numbers
-from regimescope.trainer.objective import Objective, PolicyLoss, policy_loss
+from regimescope.trainer.loss.aggregation import token_weights
+from regimescope.trainer.loss.effect import effect_sample
+from regimescope.trainer.loss.numbers import LossNumbers, joined, loss_numbers
+from regimescope.trainer.loss.objective import Objective, PolicyLoss, policy_loss
+from regimescope.trainer.loss.statistics import BUCKET_SIZE, SIZE, SampledEffect, token_sums, unpack
 from regimescope.trainer.policy import Policy, TokenLogps, token_logps
-from regimescope.trainer.statistics import BUCKET_SIZE, SIZE, SampledEffect, token_sums, unpack
 from regimescope.trainer.stopwatch import Stopwatch
 
 UPDATES_PER_STEP = 1 << 20

@@ -11,8 +11,8 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, PreTrainedTokenizerFast
 
 from regimescope.monitor.errors import RegimescopeError
-from regimescope.trainer.effect import effect_sample, entropy_effect
 from regimescope.trainer.errors import PolicyError, ShapeError
+from regimescope.trainer.loss.effect import effect_sample, entropy_effect
 from regimescope.trainer.policy import (
     WARM_FOLDER,
     Policy,
@@ -244,7 +244,7 @@ def test_gradients_flow_through_logp_alone(tiny: Policy) -> None:
 def test_chunks_do_not_change_what_is_said(tiny: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     sampled = torch.ones(3, 10, dtype=torch.bool)
     whole = token_logps(tiny, SEQUENCES, STARTS, sampled=sampled)
-    monkeypatch.setattr("regimescope.trainer.logprobs.CPU_CHUNK", 2 * 19)
+    monkeypatch.setattr("regimescope.trainer.loss.logprobs.CPU_CHUNK", 2 * 19)
     chunked = token_logps(tiny, SEQUENCES, STARTS, sampled=sampled)
     for field in fields(whole):
         torch.testing.assert_close(getattr(chunked, field.name), getattr(whole, field.name))

@@ -9,7 +9,7 @@ import pytest
 
 from regimescope.cli import main as cli
 from regimescope.monitor.bounds import WeightRule
-from regimescope.trainer.published import published_names, published_rule
+from regimescope.trainer.loss.published import published_names, published_rule
 
 KEYS = {
     "model.path": "warm:B",

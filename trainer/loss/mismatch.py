@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regimescope.monitor.token_stats import LOG_RATIO_CLAMP
 from regimescope.trainer.errors import ConfigError
-from regimescope.trainer.weights import ValidTokens
+from regimescope.trainer.loss.weights import ValidTokens
 
 MismatchMode = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 

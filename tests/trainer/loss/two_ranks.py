@@ -11,12 +11,12 @@ import torch
 import torch.distributed as dist
 
 from regimescope.monitor.bounds import SignBounds
-from regimescope.trainer.aggregation import token_weights
-from regimescope.trainer.effect import effect_sample
-from regimescope.trainer.objective import policy_loss
+from regimescope.trainer.loss.aggregation import token_weights
+from regimescope.trainer.loss.effect import effect_sample
+from regimescope.trainer.loss.objective import policy_loss
+from regimescope.trainer.loss.published import published
+from regimescope.trainer.loss.statistics import SampledEffect, token_sums
 from regimescope.trainer.policy import new_tiny_policy, token_logps
-from regimescope.trainer.published import published
-from regimescope.trainer.statistics import SampledEffect, token_sums
 
 RESPONSES, PROMPT = 13, 5
 

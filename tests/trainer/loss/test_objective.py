@@ -14,11 +14,11 @@ from torch import Tensor
 from regimescope.monitor.bounds import Bounds, SignBounds, SignRule, WeightRule
 from regimescope.monitor.token_stats import BUCKETS
 from regimescope.trainer.errors import ConfigError, ShapeError
-from regimescope.trainer.mismatch import MismatchCorrection
-from regimescope.trainer.objective import KlPenalty, Objective, PolicyLoss, policy_loss
-from regimescope.trainer.published import published, published_names
+from regimescope.trainer.loss.mismatch import MismatchCorrection
+from regimescope.trainer.loss.objective import KlPenalty, Objective, PolicyLoss, policy_loss
+from regimescope.trainer.loss.published import published, published_names
 
-GOLDEN = json.loads(Path(__file__).with_name("objectives_golden.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[1] / "objectives_golden.json").read_text())
 CASES = sorted(GOLDEN["objectives"])
 LENGTHS = GOLDEN["fixture"]["lengths"]
 VALUE_IS_FREE = ("aspo",)  # implementations disagree about the scalar; the data file says so

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regimescope.trainer import effect, logprobs
-from regimescope.trainer.effect import effect_sample, entropy_effect
 from regimescope.trainer.errors import ConfigError, ShapeError
-from regimescope.trainer.logprobs import logit_gradient_norm, token_distribution
+from regimescope.trainer.loss import effect, logprobs
+from regimescope.trainer.loss.effect import effect_sample, entropy_effect
+from regimescope.trainer.loss.logprobs import logit_gradient_norm, token_distribution
 
-GOLDEN = json.loads((Path(__file__).parent / "objectives_golden.json").read_text())["misc"]["entropy"]
+GOLDEN = json.loads((Path(__file__).parents[1] / "objectives_golden.json").read_text())["misc"]["entropy"]
 V, R = 13, 9
 ROWS = torch.tensor([0, 1, 2, 4, 7])
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regimescope.trainer.errors import ConfigError
-from regimescope.trainer.logprobs import token_distribution
+from regimescope.trainer.loss.logprobs import token_distribution
 
 GOLDEN = 0x9E3779B97F4A7C15
 MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))

@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from regimescope.monitor.bounds import Bounds, SignBounds, WeightRule
 from regimescope.monitor.edges import LR1
 from regimescope.monitor.token_stats import BUCKETS, TokenStats
-from regimescope.trainer.objective import Objective, policy_loss
-from regimescope.trainer.published import published, published_names
-from regimescope.trainer.statistics import (
+from regimescope.trainer.loss.objective import Objective, policy_loss
+from regimescope.trainer.loss.published import published, published_names
+from regimescope.trainer.loss.statistics import (
     BUCKET_SIZE,
     SUMS,
     SampledEffect,
@@ -28,9 +28,9 @@ from regimescope.trainer.statistics import (
     token_sums,
     unpack,
 )
-from regimescope.trainer.weights import TokenTerms
+from regimescope.trainer.loss.weights import TokenTerms
 
-GOLDEN = json.loads(Path(__file__).with_name("objectives_golden.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[1] / "objectives_golden.json").read_text())
 
 
 def capped(pos: tuple[float, float], neg: tuple[float, float]) -> WeightRule:

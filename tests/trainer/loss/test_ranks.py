@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from regimescope.trainer.statistics import BUCKET_SIZE, COLUMNS, COUNTS
+from regimescope.trainer.loss.statistics import BUCKET_SIZE, COLUMNS, COUNTS
 
 SCRIPT = Path(__file__).with_name("two_ranks.py")
 

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from regimescope.trainer.aggregation import Aggregation, token_weights
 from regimescope.trainer.errors import ConfigError
-from regimescope.trainer.objective import Objective, policy_loss
-from regimescope.trainer.published import published
+from regimescope.trainer.loss.aggregation import Aggregation, token_weights
+from regimescope.trainer.loss.objective import Objective, policy_loss
+from regimescope.trainer.loss.published import published
 
 LENGTHS = torch.tensor([3, 1, 0, 4])
 ADVANTAGES = torch.tensor([1.0, -1.0, 1.0, 0.0])

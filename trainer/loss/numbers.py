@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from regimescope.trainer.logprobs import logit_gradient_norm
-from regimescope.trainer.objective import PolicyLoss
+from regimescope.trainer.loss.logprobs import logit_gradient_norm
+from regimescope.trainer.loss.objective import PolicyLoss
 
 EXTREMES = 2
 "Entries at the end of the vector that do not add: the largest ratio and the smallest."

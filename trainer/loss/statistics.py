@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regimescope.monitor.edges import LR1
 from regimescope.monitor.token_stats import BUCKETS, RatioHist, TokenStats
-from regimescope.trainer.weights import TokenTerms
+from regimescope.trainer.loss.weights import TokenTerms
 
 COUNTS = ("tokens", "clip_high", "clip_low", "clamped")
 SUMS = (

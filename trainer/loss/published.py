@@ -14,7 +14,7 @@ from typing import Any
 
 from regimescope.monitor.bounds import SignRule, WeightRule
 from regimescope.trainer.errors import ConfigError
-from regimescope.trainer.objective import KlPenalty, Objective
+from regimescope.trainer.loss.objective import KlPenalty, Objective
 
 
 def published_names() -> list[str]:
@@ -53,4 +53,4 @@ def published(name: str, *, constant_length: int | None = None) -> Objective:
 
 @cache
 def _entries() -> dict[str, Any]:
-    return tomllib.loads((files("regimescope.trainer") / "presets.toml").read_text("utf-8"))
+    return tomllib.loads((files("regimescope.trainer.loss") / "presets.toml").read_text("utf-8"))

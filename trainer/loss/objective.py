@@ -19,12 +19,12 @@ from torch import Tensor
 
 from regimescope.monitor.bounds import SignRule, WeightRule
 from regimescope.monitor.token_stats import TokenStats
-from regimescope.trainer.aggregation import Aggregation, token_weights
 from regimescope.trainer.errors import ConfigError, ShapeError
-from regimescope.trainer.kl import KlEstimator, kl_estimate
-from regimescope.trainer.mismatch import MismatchCorrection, mismatch_factor
-from regimescope.trainer.statistics import EQ_TOL, token_stats
-from regimescope.trainer.weights import TokenTerms, ValidTokens, token_terms
+from regimescope.trainer.loss.aggregation import Aggregation, token_weights
+from regimescope.trainer.loss.kl import KlEstimator, kl_estimate
+from regimescope.trainer.loss.mismatch import MismatchCorrection, mismatch_factor
+from regimescope.trainer.loss.statistics import EQ_TOL, token_stats
+from regimescope.trainer.loss.weights import TokenTerms, ValidTokens, token_terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
