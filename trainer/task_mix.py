@@ -20,6 +20,7 @@ from regimescope.trainer.task import TASKS, Problem, ProblemStream, TaskSpec
 MAX_ENVS = 64
 "Slices of a run end there (architecture.md)."
 SUFFIX = ".jsonl"
+_EVERY_CHARACTER = ("1+2-3=", "4+5-6=", "7+8-9=")
 
 
 class TaskMix:
@@ -132,10 +133,10 @@ def _envs(stream: ProblemStream | JsonlStream) -> list[str]:
 
 
 def _probes(stream: ProblemStream | JsonlStream) -> Sequence[Problem]:
-    """All problems of a file; of chain arithmetic every character, and a longest problem."""
+    """All problems of a file; of chain arithmetic short ones with every character, and a longest one."""
     if isinstance(stream, JsonlStream):
         return stream.problems
-    return [Problem(text=text, answer=0, env=stream.env) for text in ("123456789+-=", _longest(stream.spec))]
+    return [Problem(text=text, answer=0, env=stream.env) for text in (*_EVERY_CHARACTER, _longest(stream.spec))]
 
 
 def _longest(spec: TaskSpec) -> str:

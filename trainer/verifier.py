@@ -3,7 +3,8 @@
 `extraction.py` finds the answer in a response, `comparison.py` says what its notation decides, and math-verify judges
 the rest: plain numbers here, everything else in a process of its own with a time limit (`judge_process.py`). No marker
 and no end token are incorrect. What fails in the verifier itself is `infra_failed`, counted, and no verdict on the
-policy: no exception leaves `verdict`. Judged pairs are remembered, so a step of 256 responses costs milliseconds.
+policy: no exception leaves `verdict`. Judged pairs are remembered; the first time a number costs about a millisecond,
+an expression some 20 (2 cores, math-verify 0.9).
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ LATEX = [
 WORDS = [
     ("yes", r"\boxed{\text{Yes}}", ok),
     ("Monday", "#### monday", ok),
-    ("monday", "#### dynamo", no),  # math-verify alone reads a product of letters
+    ("stop", "#### post", no),  # math-verify alone reads a product of letters
     (r"\text{live}", r"\boxed{\text{evil}}", no),
     ("A", r"\boxed{\text{(A)}}", ok),
     ("A", r"\boxed{B}", no),

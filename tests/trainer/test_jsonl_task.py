@@ -144,11 +144,13 @@ def test_training_and_evaluation_share_no_problem() -> None:
 
 def test_a_small_file_is_evaluated_on_its_own_problems() -> None:
     one_part = tuple(problem for problem in many(200) if not is_held_out(problem.text))
-    for problems in (many(1), many(7), one_part):
+    held = tuple(problem for problem in many(200) if is_held_out(problem.text))
+    for problems in (many(1), one_part[:5] + held[:2], one_part, held):
         for held_out in (False, True):
             stream = JsonlStream(problems, seed=0, held_out=held_out)
             assert stream.shared
             assert stream.problems == problems
+    assert not JsonlStream(one_part[:6] + held[:2], seed=0).shared
     assert JsonlStream(many(1), seed=0).take(3) == list(many(1)) * 3
 
 

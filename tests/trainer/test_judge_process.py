@@ -100,6 +100,7 @@ def test_a_computation_without_end_is_ended_and_the_next_question_gets_an_answer
         (script("print('[' * 3000, flush=True)"), "nonsense"),
         (script("print('x' * 100_000, flush=True)"), "nonsense"),
         (script("print('[1]', flush=True)"), "nonsense"),
+        (script("while True: sys.stdout.write('x' * 4096)"), "nonsense"),
         (script('print(\'{"id": 99, "equal": true}\', flush=True)'), "nonsense"),
         (script('print(\'{"id": 1, "equal": 1}\', flush=True)'), "nonsense"),
         (script('print(\'{"id": 1, "error": "ValueError"}\', flush=True)'), "ValueError"),

@@ -135,8 +135,19 @@ def tiny(text: str) -> list[int]:
     return ids
 
 
+def without_eight(text: str) -> list[int]:
+    if "8" in text:
+        raise PolicyError("no eight")
+    return tiny(text)
+
+
 def test_prompts_are_checked_before_the_run(tmp_path: Path) -> None:
     open_tasks(["A", "B", "base", sums(tmp_path)], seed=0).check(tiny, room=12)
+    open_tasks(["B", "base"], seed=0).check(tiny, room=10)
+    with pytest.raises(ConfigError, match=r"^task chain-B: the prompt has 10 tokens, and 9 are left"):
+        open_tasks(["B"], seed=0).check(tiny, room=9)
+    with pytest.raises(ConfigError, match=r"^task chain-A: no eight"):
+        open_tasks(["A"], seed=0).check(without_eight, room=12)
     with pytest.raises(ConfigError, match=r"^task chain-A: the prompt has 12 tokens, and 11 are left"):
         open_tasks(["A"], seed=0).check(tiny, room=11)
     path = tmp_path / "words.jsonl"
