@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from regimescope.trainer.answers.verifier import Verifier
 from regimescope.trainer.policy import Policy
 from regimescope.trainer.rollout import RolloutEngine, SamplingSpec
 from regimescope.trainer.task import Problem
-from regimescope.trainer.verifier import Verifier
 
 
 def judge_answers(

@@ -18,10 +18,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from regimescope.trainer.comparison import read_reference
+from regimescope.trainer.answers.comparison import read_reference
+from regimescope.trainer.answers.extraction import LONG_MARKER, MAX_SPAN
+from regimescope.trainer.answers.judge_process import JudgeFailed, JudgeProcess
 from regimescope.trainer.errors import CheckpointError, ConfigError
-from regimescope.trainer.extraction import LONG_MARKER, MAX_SPAN
-from regimescope.trainer.judge_process import JudgeFailed, JudgeProcess
 from regimescope.trainer.task import HELD_OUT_SHARE, Problem, is_held_out
 
 MAX_ENV = 64

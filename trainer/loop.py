@@ -22,6 +22,7 @@ import torch
 
 from regimescope.monitor.record import Recorder
 from regimescope.trainer.advantages import GroupAdvantages, group_advantages
+from regimescope.trainer.answers.verifier import Verifier
 from regimescope.trainer.boundary import ControlBoundary
 from regimescope.trainer.buffer import Experience, StaleQueue, experience_of, infer_of
 from regimescope.trainer.checkpoint import CheckpointFolder, CheckpointMeta
@@ -36,7 +37,6 @@ from regimescope.trainer.sampling import Evaluated, Judged, dynamic_sampling, ev
 from regimescope.trainer.step_metrics import length_counts, penalty_metrics, rollout_metrics, update_metrics
 from regimescope.trainer.stopwatch import Stopwatch
 from regimescope.trainer.update import Updater, UpdateTotals
-from regimescope.trainer.verifier import Verifier
 
 SEED_STRIDE = 1_000_003
 "Sampling seed of a step: seed x this + step, so a resumed step samples what it would have sampled."

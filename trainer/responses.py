@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from regimescope.trainer.answers.verifier import Outcome
 from regimescope.trainer.errors import ShapeError
 from regimescope.trainer.repetition import longest_run, seq_rep, tail_loops, token_rows
 from regimescope.trainer.text_statistics import COMPRESSIBLE, compression_ratios, text_units
-from regimescope.trainer.verifier import Outcome
 
 Metric = float | tuple[float, float]
 "A number, or (mean, weight) where items stand behind it."

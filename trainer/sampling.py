@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from regimescope.trainer.advantages import overlong_penalty
+from regimescope.trainer.answers.verifier import Verifier
 from regimescope.trainer.policy import Policy, token_logps
 from regimescope.trainer.responses import Response
 from regimescope.trainer.rollout import RolloutEngine, SamplingSpec
 from regimescope.trainer.task import Problem
-from regimescope.trainer.verifier import Verifier
 
 EVALUATION_ROWS = 64
 "Rows per forward pass when log-probabilities are evaluated."

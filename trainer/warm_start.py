@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from regimescope.trainer.answers.verifier import Verifier
 from regimescope.trainer.evaluate import accuracy
 from regimescope.trainer.policy import Policy, new_tiny_policy, save_policy, token_logps
 from regimescope.trainer.rollout import SamplingSpec, make_engine
 from regimescope.trainer.task import TASKS, ProblemStream, TaskSpec, draw_solution
-from regimescope.trainer.verifier import Verifier
 
 NAMES = ("A", "B")
 MAX_TOKENS = 96

@@ -2,11 +2,11 @@
 
 import pytest
 
+from regimescope.trainer.answers.verifier import Verifier
 from regimescope.trainer.evaluate import accuracy
 from regimescope.trainer.policy import load_policy
 from regimescope.trainer.rollout import SamplingSpec, make_engine
 from regimescope.trainer.task import TASKS, ProblemStream
-from regimescope.trainer.verifier import Verifier
 
 
 def test_accuracy_is_the_share_of_correct_responses() -> None:

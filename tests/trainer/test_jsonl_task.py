@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regimescope.trainer.answers.verifier import Verifier
 from regimescope.trainer.errors import CheckpointError, ConfigError
 from regimescope.trainer.jsonl_task import JsonlStream, read_jsonl
 from regimescope.trainer.task import Problem, is_held_out
-from regimescope.trainer.verifier import Verifier
 
 
 def written(folder: Path, *lines: object, name: str = "sums.jsonl") -> Path:

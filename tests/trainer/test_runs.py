@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 
 from regimescope.cli import main as cli
 from regimescope.monitor.bounds import WeightRule
+from regimescope.trainer import loop
+from regimescope.trainer.answers.judge_process import JudgeProcess
+from regimescope.trainer.answers.verifier import Verifier
 from regimescope.trainer.loss.published import published_names, published_rule
 
 KEYS = {
@@ -145,6 +149,21 @@ def test_the_engine_of_this_trainer_has_no_mismatch_to_correct(tmp_path: Path) -
         assert mean(one, "mismatch_logp_abs") < 1e-5 and abs(mean(one, "mismatch_ratio_mean") - 1) < 1e-5
         assert mean(other, "mismatch_factor_mean") == pytest.approx(1, abs=1e-4)
         assert mean(other, "mismatch_masked_frac") == 0 and "mismatch_factor_mean" not in one["m"]
+
+
+def test_a_judge_that_fails_is_infrastructure_and_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker process dies at once; the references are no numbers, so every answer needs it."""
+    data = tmp_path / "roots.jsonl"
+    data.write_text("\n".join(json.dumps({"prompt": f"{a}+{a}=", "answer": rf"\sqrt{{{a}}}"}) for a in range(2, 8)))
+    judge = JudgeProcess(command=(sys.executable, "-c", "raise SystemExit(3)"))
+    monkeypatch.setattr(loop, "Verifier", lambda: Verifier(judge=judge))
+    lines = train(tmp_path / "run", "--steps", "1", **{"task.sources": [str(data)], "rollout.prompts": 2})
+    (step,), (event,) = of_kind(lines, "step"), of_kind(lines, "event", kind="verifier_failed")
+    failed = mean(step, "infra_failed_frac") * step["m"]["infra_failed_frac"][1]
+    assert failed > 0 and sum(event["data"].values()) >= failed
+    assert mean(step, "accuracy") == 0
+    if failed == 8:
+        assert "reward_mean" not in step["m"]  # no verdict, no reward
 
 
 def test_the_loss_is_the_same_without_the_statistics(tmp_path: Path) -> None:

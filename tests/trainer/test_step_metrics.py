@@ -7,12 +7,12 @@ import torch
 
 from regimescope.monitor.edges import LENGTH_EDGES
 from regimescope.trainer.advantages import group_advantages
+from regimescope.trainer.answers.verifier import Outcome
 from regimescope.trainer.loss.numbers import LossNumbers
 from regimescope.trainer.responses import Response
 from regimescope.trainer.sampling import Judged
 from regimescope.trainer.step_metrics import length_counts, penalty_metrics, rollout_metrics, update_metrics
 from regimescope.trainer.update import UpdateTotals
-from regimescope.trainer.verifier import Outcome
 
 
 def judged(rows: list[list[float]]) -> Judged:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regimescope.trainer.extraction import MAX_SPAN, answer_span
-from regimescope.trainer.verifier import Verifier
+from regimescope.trainer.answers.extraction import MAX_SPAN, answer_span
+from regimescope.trainer.answers.verifier import Verifier
 
 ok, no = "correct", "incorrect"
 

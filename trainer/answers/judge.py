@@ -1,5 +1,5 @@
-r"""math-verify's word on two answers: `math_judge("1/2", "0.5")`; and, as `python -m regimescope.trainer.judge`, the
-worker process that `judge_process.py` asks, one JSON object a line on each side.
+r"""math-verify's word on two answers: `math_judge("1/2", "0.5")`; and the worker process that `judge_process.py` asks
+(`python -m regimescope.trainer.answers.judge`), one JSON object a line on each side.
 
     -> {"limit_s": 5}                                        first line; <- {"ready": true}
     -> {"id": 1, "answer": "\\sqrt{2}", "span": "2^{1/2}"}   <- {"id": 1, "equal": true}

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from regimescope.trainer.judge import math_judge
-from regimescope.trainer.judge_process import JudgeProcess
-from regimescope.trainer.verifier import Verifier
+from regimescope.trainer.answers.judge import math_judge
+from regimescope.trainer.answers.judge_process import JudgeProcess
+from regimescope.trainer.answers.verifier import Verifier
 
 READY = "import sys, json\nsys.stdin.readline(); print('{\"ready\": true}', flush=True)\nfor line in sys.stdin:\n    "
 "A worker of the judge's protocol, to be completed."

@@ -17,7 +17,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from regimescope.trainer.notation import Reading, known_unit, read_answer, read_number
+from regimescope.trainer.answers.notation import Reading, known_unit, read_answer, read_number
 
 Questions = tuple[tuple[str, str], ...]
 "(reference, answer) pairs; math-verify must find the two of every pair equal."

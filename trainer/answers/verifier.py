@@ -13,10 +13,10 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from regimescope.trainer.comparison import Questions, questions
-from regimescope.trainer.extraction import answer_span
-from regimescope.trainer.judge import NUMBER, math_judge
-from regimescope.trainer.judge_process import JudgeFailed, JudgeProcess, forget_after_fork
+from regimescope.trainer.answers.comparison import Questions, questions
+from regimescope.trainer.answers.extraction import answer_span
+from regimescope.trainer.answers.judge import NUMBER, math_judge
+from regimescope.trainer.answers.judge_process import JudgeFailed, JudgeProcess, forget_after_fork
 from regimescope.trainer.task import MARKER, AnswerForm
 
 Outcome = Literal["correct", "incorrect", "infra_failed"]

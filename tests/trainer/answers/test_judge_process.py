@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import psutil
 import pytest
 
-from regimescope.trainer.judge_process import JudgeFailed, JudgeProcess
+from regimescope.trainer.answers.judge_process import JudgeFailed, JudgeProcess
 
 TOWER = "9^{9^{9}}x"
 "math-verify computes it until memory or time ends."
@@ -150,7 +150,7 @@ def test_no_worker_outlives_its_owner() -> None:
 
 OWNER = """
 import os, signal, sys
-from regimescope.trainer.judge_process import JudgeProcess
+from regimescope.trainer.answers.judge_process import JudgeProcess
 judge = JudgeProcess(limit_s=3.0)
 judge.equal("x", "y")
 print(judge.pid, flush=True)

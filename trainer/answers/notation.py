@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from regimescope.trainer.extraction import balanced
+from regimescope.trainer.answers.extraction import balanced
 
 Kind = Literal["number", "words", "clock", "expression"]
 

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-WORKER = (sys.executable, "-P", "-m", "regimescope.trainer.judge")
+WORKER = (sys.executable, "-P", "-m", "regimescope.trainer.answers.judge")
 START_S = 60.0
 "Longest start of the worker; it imports sympy, one or two seconds."
 LINE_BYTES = 4096
