@@ -158,7 +158,8 @@ def test_a_judge_that_fails_is_infrastructure_and_an_event(tmp_path: Path, monke
     judge = JudgeProcess(command=(sys.executable, "-c", "raise SystemExit(3)"))
     monkeypatch.setattr(loop, "Verifier", lambda: Verifier(judge=judge))
     lines = train(tmp_path / "run", "--steps", "1", **{"task.sources": [str(data)], "rollout.prompts": 2})
-    (step,), (event,) = of_kind(lines, "step"), of_kind(lines, "event", kind="verifier_failed")
+    (step,) = of_kind(lines, "step")
+    (event,) = [line for line in of_kind(lines, "event") if line["kind"] == "verifier_failed"]
     failed = mean(step, "infra_failed_frac") * step["m"]["infra_failed_frac"][1]
     assert failed > 0 and sum(event["data"].values()) >= failed
     assert mean(step, "accuracy") == 0
