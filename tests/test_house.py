@@ -12,7 +12,9 @@ from regimescope.cli import COMMANDS, main
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("trainer", "monitor", "detectors")
 FOLDERS = (*PACKAGES, "benchmarks", "tests")
-SOURCES = [ROOT / "app.py", *(p for name in FOLDERS for p in sorted((ROOT / name).rglob("*.py")))]
+FOUND = [ROOT / "app.py", *(p for name in FOLDERS for p in sorted((ROOT / name).rglob("*.py")))]
+SOURCES = [p for p in FOUND if not any(part.startswith(".") for part in p.relative_to(ROOT).parts)]
+"Not those of an environment that a benchmark has made."
 
 
 @pytest.mark.parametrize("name", PACKAGES)
