@@ -1,11 +1,12 @@
 """Outcomes of the scenarios on several seeds, scans of a key, and rescues by relaxed bounds, all as real runs.
 
-    ./dev bench scenarios                                                        # the three recipes, seeds 0 1 2
+    ./dev bench scenarios                                                        # all recipes, seeds 0 1 2
     ./dev bench scenarios --scenario length-collapse --vary update.lr=3e-4,4e-4   # a scan
     ./dev bench scenarios --scenario repetition-collapse --rescue 6              # bounds of A<0 relaxed at step 6
 
 A rescue issues a real command to the living run and compares the last ten steps with the healthy twin of the same seed:
-the same recipe with the relaxed bounds from the start.
+the same recipe with the relaxed bounds from the start. The two recipes that decay are run beside the bounds that they
+are about (DISPO's, online SFT's), same seed: the twin.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,8 +36,28 @@ from benchmarks._runs import (
     train,
 )
 
-EXPECTED = {"healthy": None, "length-collapse": "length_collapse", "repetition-collapse": "repetition_collapse"}
-"Scenario -> signature that must become critical; None = no warning allowed."
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a scenario is for."""
+
+    critical: str | None = None
+    "Signature that must become critical; None = no critical alert."
+    quiet: bool = False
+    "No warning either."
+    twin: tuple[str, ...] = ()
+    "Settings under which the same seed must do better and raise no warning; none = no twin."
+
+
+EXPECTED = {
+    "healthy": Expected(quiet=True),
+    "length-collapse": Expected(critical="length_collapse"),
+    "repetition-collapse": Expected(critical="repetition_collapse"),
+    "cispo-decay": Expected(critical="accuracy_collapse", twin=("objective=dispo",)),
+    "exploration-decay": Expected(twin=("bounds.pos=[1, 1]",)),
+}
+BETTER = 0.1
+"By this much the twin's accuracy over the last ten steps must be higher."
 HEAD = (
     "setting",
     "seed",
@@ -46,6 +67,7 @@ HEAD = (
     "last 5",
     "length",
     "rep-4",
+    "entropy",
     "half at",
     "warnings",
     "critical",
@@ -70,6 +92,11 @@ class Case:
         steps = [] if self.steps is None else ["--steps", str(self.steps)]
         sets = itertools.chain.from_iterable(("--set", text) for text in self.settings)
         return ["--scenario", self.scenario, "--seed", str(self.seed), *steps, *sets]
+
+    def twin(self) -> Case | None:
+        """The same seed under the settings that it is compared with."""
+        settings = EXPECTED[self.scenario].twin
+        return replace(self, settings=(*self.settings, *settings)) if settings else None
 
 
 def main(argv: list[str]) -> int:
@@ -120,23 +147,32 @@ def _cases(args: argparse.Namespace) -> list[Case]:
 
 def _outcomes(root: Path, args: argparse.Namespace) -> int:
     cases = _cases(args)
-    folders = [root / f"{i:03d}-{case.scenario}-s{case.seed}" for i, case in enumerate(cases)]
-    in_parallel([partial(train, folder, case.options) for case, folder in zip(cases, folders, strict=True)], args.jobs)
+    twins = [case.twin() for case in cases]
+    runs = [case for case in [*cases, *twins] if case is not None]
+    folders = {case: root / f"{i:03d}-{case.scenario}-s{case.seed}" for i, case in enumerate(runs)}
+    in_parallel([partial(train, folder, case.options) for case, folder in folders.items()], args.jobs)
     rows, bad = [], 0
-    for case, folder in zip(cases, folders, strict=True):
-        alerts = check(folder)
-        rows.append(_outcome_row(case, step_rows(folder), alerts))
-        bad += not _as_expected(case.scenario, alerts)
+    for case, twin in zip(cases, twins, strict=True):
+        for one in (case, twin):
+            if one is not None:
+                rows.append(_outcome_row(one, step_rows(folders[one]), check(folders[one])))
+        bad += not _as_expected(case, folders[case], None if twin is None else folders[twin])
     print(table(HEAD, rows))
     print(f"{len(cases) - bad} of {len(cases)} as expected")
     return 1 if bad else 0
 
 
-def _as_expected(scenario: str, alerts: Sequence[Alert]) -> bool:
-    wanted = EXPECTED[scenario]
-    if wanted is None:
-        return not any(alert.severity in ("warning", "critical") for alert in alerts)
-    return any(alert.signature == wanted and alert.severity == "critical" for alert in alerts)
+def _as_expected(case: Case, folder: Path, twin: Path | None) -> bool:
+    wanted = EXPECTED[case.scenario]
+    found = {alert.signature: alert.severity for alert in check(folder) if alert.severity != "info"}
+    critical = [signature for signature, severity in found.items() if severity == "critical"]
+    good = wanted.critical in critical if wanted.critical else not critical
+    if wanted.quiet:
+        good &= not found
+    if twin is not None:
+        own, other = (mean_of(step_rows(path)[-10:], "accuracy") for path in (folder, twin))
+        good &= other - own >= BETTER and all(alert.severity == "info" for alert in check(twin))
+    return good
 
 
 def _outcome_row(case: Case, rows: list[dict[str, float]], alerts: Sequence[Alert]) -> list[str]:
@@ -158,6 +194,7 @@ def _outcome_row(case: Case, rows: list[dict[str, float]], alerts: Sequence[Aler
         f"{windows[-1]:.2f}",
         f"{mean_of(rows[:5], 'response_length_mean'):.0f} to {mean_of(rows[-5:], 'response_length_mean'):.0f}",
         f"{mean_of(rows[:5], 'rep4_mean'):.2f} to {mean_of(rows[-5:], 'rep4_mean'):.2f}",
+        f"{mean_of(rows[:5], 'entropy_mean'):.2f} to {mean_of(rows[-5:], 'entropy_mean'):.2f}",
         _halved(accuracy),
         named["warning"],
         named["critical"],
