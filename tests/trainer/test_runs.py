@@ -68,6 +68,16 @@ def test_every_published_objective_trains(tmp_path: Path, name: str) -> None:
     assert sum(effects) == pytest.approx(sum(tokens) / 8, rel=0.3)
 
 
+def test_every_update_samples_other_tokens_for_the_entropy_effect(tmp_path: Path) -> None:
+    """One response per update, in the same order of length in both passes: the same sample would give equal counts."""
+    lines = train(tmp_path / "run", "--steps", "1", **{"update.batch": 1, "update.passes": 2, "record.effect_every": 2})
+    updates = of_kind(lines, "buckets")
+    counts = [(sum(x["tokens"]), sum(x["entropy_effect_tokens"])) for x in updates]
+    first, second = sorted(counts[: len(counts) // 2]), sorted(counts[len(counts) // 2 :])
+    assert [n for n, _ in first] == [n for n, _ in second]  # the same responses
+    assert first != second
+
+
 def test_positive_signs_alone_switch_the_negative_side_off(tmp_path: Path) -> None:
     lines = train(tmp_path / "run", "--preset", "dispo", **{"update.signs": "positive", "bounds.pos": [1.0, 11.0]})
     assert lines[0]["bounds"] == {"pos": [1.0, 11.0], "neg": [0.0, 0.0]} and lines[0]["limits"]["neg"] is None
