@@ -39,7 +39,7 @@ class Experience:
     groups: Tensor
     "[n] int64: responses with one number answer one prompt."
     keys: Tensor
-    "[n] int64: a number of each response, its own in the whole run."
+    "[n] int64: a number of each response, its own among those of its step."
     envs: Sequence[str]
     "[n] value of the slice `env`."
     weight_version: int
@@ -64,10 +64,8 @@ def experience_of(
     old: Evaluated,
     ref: Evaluated | None,
     chosen: Sequence[int],
-    *,
-    first_key: int,
 ) -> Experience:
-    """What is learnt from: the usable responses of the chosen groups. `first_key`: number of the first response."""
+    """What is learnt from: the usable responses of the chosen groups."""
     usable = torch.zeros_like(groups.usable)
     usable[list(chosen)] = groups.usable[list(chosen)]
     rows = usable.flatten().nonzero()[:, 0]
@@ -80,7 +78,7 @@ def experience_of(
         logp_ref=None if ref is None else [ref.logps[i] for i in picked],
         advantages=groups.advantages.flatten()[rows],
         groups=rows // judged.group,
-        keys=first_key + rows,
+        keys=rows,
         envs=[judged.responses[i].env for i in picked],
         weight_version=judged.weight_version,
     )

@@ -42,8 +42,6 @@ SEED_STRIDE = 1_000_003
 "Sampling seed of a step: seed x this + step, so a resumed step samples what it would have sampled."
 ROUND_STRIDE = 1_000_000_007
 "Added to it for each further round of dynamic sampling."
-KEYS_PER_STEP = 1 << 20
-"More than any step has responses: numbers the responses of a run."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +117,7 @@ class Trainer:
                 ref = evaluate(self._reference, judged, config.rollout.temperature)
 
         groups = self._advantages(judged)
-        fresh = experience_of(judged, groups, old, ref, chosen, first_key=step * KEYS_PER_STEP)
+        fresh = experience_of(judged, groups, old, ref, chosen)
         experience = self._queue.push(fresh)
 
         totals = None

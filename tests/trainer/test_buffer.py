@@ -1,10 +1,14 @@
 """The stale queue and the order of the updates."""
 
 import hypothesis.strategies as st
+import numpy as np
 import torch
 from hypothesis import given
 
-from regimescope.trainer.buffer import Experience, StaleQueue, update_batches
+from regimescope.trainer.advantages import group_advantages
+from regimescope.trainer.buffer import Experience, StaleQueue, experience_of, update_batches
+from regimescope.trainer.responses import Response
+from regimescope.trainer.sampling import Evaluated, Judged
 
 
 def experience(version: int) -> Experience:
@@ -20,6 +24,27 @@ def experience(version: int) -> Experience:
         envs=["chain"],
         weight_version=version,
     )
+
+
+def test_what_is_learnt_from_are_the_usable_responses_of_the_chosen_groups() -> None:
+    """Three prompts of two: the first has equal rewards, the third is not chosen."""
+    responses = [
+        Response(
+            token_ids=(5, i), ended=True, outcome="correct", logps=np.array([-1, -i], np.float32), env=f"e{i // 2}"
+        )
+        for i in range(6)
+    ]
+    rewards = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0]])
+    judged = Judged(prompts=[[7, i] for i in range(6)], responses=responses, rewards=rewards, weight_version=3)
+    old = Evaluated(logps=[torch.full((2,), -10.0 - i) for i in range(6)], entropy=torch.zeros(6))
+    ref = Evaluated(logps=[torch.full((2,), -20.0 - i) for i in range(6)], entropy=torch.zeros(6))
+    found = experience_of(judged, group_advantages(rewards, std=False), old, ref, [0, 1])
+    assert found.prompts == [[7, 2], [7, 3]] and [r[1] for r in found.responses] == [2, 3]
+    assert found.advantages.tolist() == [1.0, -1.0] and found.envs == ["e1", "e1"] and found.weight_version == 3
+    assert found.groups.tolist() == [1, 1] and found.keys.tolist() == [2, 3]
+    assert found.logp_ref is not None
+    assert [x[0].item() for x in (*found.logp_old, *found.logp_ref)] == [-12, -13, -22, -23]
+    assert [x[1].item() for x in found.logp_infer] == [-2, -3]
 
 
 @given(st.integers(0, 5), st.integers(1, 12))
