@@ -180,6 +180,9 @@ def _score(
     entropy: int,
 ) -> _Score:
     score = _Score()
+    sign = "pos" if regime in ("R1", "R2") else "neg"
+    if declared.bounds.get(f"{sign}.w_max") == 0:  # switched off: its tokens pull on nothing
+        return score
     tokens = _present(rows, regime, "token_frac")
     score.token_share = sum(tokens) / len(tokens) if tokens else 1.0  # unknown: nothing speaks against it
     if score.token_share < core["driver_share"]:
@@ -189,7 +192,8 @@ def _score(
         shares = _present(in_force, regime, f"clip_{side}_frac")
         share = sum(shares) / len(shares) if shares else 0.0
         score.numbers[f"clip_{side}_frac"] = share if shares else None
-        score.binds[side] = share > core["binds"] and declared.clip_is_evidence
+        movable = declared.bases.get(sign) != "1"
+        score.binds[side] = share > core["binds"] and declared.clip_is_evidence and movable
         if side == "high":
             score.high = share
         else:

@@ -46,6 +46,21 @@ def test_proximal_ratios_are_no_evidence(rules):
     assert driver(rules, [BUCKETS | {"R4.clip_low_frac": 1.0}] * 10, ratio_source="proximal").regime is None
 
 
+def test_a_sign_that_is_switched_off_drives_nothing(rules):
+    """Weight 0 on every token of A<0 is not a bound that binds; the run trains on correct responses alone."""
+    rows = [
+        BUCKETS | {"R3.clip_high_frac": 1.0, "R4.clip_high_frac": 1.0, "R3.log_ratio_mean": 0.1 * i} for i in range(10)
+    ]
+    off = {"neg.base": "1", "neg.w_min": 0.0, "neg.w_max": 0.0}
+    assert driver(rules, rows, **off).regime is None
+    assert driver(rules, rows).regime == "R3"
+
+
+def test_a_constant_weight_has_no_bound_that_binds(rules):
+    rows = [BUCKETS | {"R4.clip_low_frac": 1.0}] * 10
+    assert driver(rules, rows, **{"neg.base": "1", "neg.w_max": 2.0}).regime is None
+
+
 def test_a_regime_without_tokens_drives_nothing(rules):
     assert driver(rules, [BUCKETS | {"R4.clip_low_frac": 1.0, "R4.token_frac": 0.005}] * 10).regime is None
 

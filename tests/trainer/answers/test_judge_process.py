@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -186,7 +187,12 @@ def test_a_pickled_copy_starts_a_worker_of_its_own(judge: JudgeProcess) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_child_process_starts_a_worker_of_its_own(method: str, judge: JudgeProcess) -> None:
+def test_a_child_process_starts_a_worker_of_its_own(
+    method: str, judge: JudgeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        sys.modules, "__main__", types.ModuleType("__main__")
+    )  # spawn runs it again: AppTest leaves a page
     judge.equal("x", "y")
     ours = judge.pid
     with warnings.catch_warnings():
