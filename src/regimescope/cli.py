@@ -34,6 +34,8 @@ COMMANDS = {
     "serve": Command("regimescope.monitor.serve", "app", "ingest, detect, show the runs below a root in the browser"),
     "runs": Command("regimescope.monitor.runs", "monitor", "list the runs below a root"),
     "check": Command("regimescope.monitor.check", "monitor", "run the detectors over a run; a critical alert exits 1"),
+    "doctor": Command("regimescope.monitor.doctor", "monitor", "say what is wrong around the runs, with advice"),
+    "prune": Command("regimescope.monitor.prune", "monitor", "free disk space: old checkpoints, the index; asks first"),
     "bounds": Command(_STEER, "", "ask a running trainer for other clip bounds", ("set_bounds",)),
     "pause": Command(_STEER, "", "pause a running trainer at its next step boundary", ("pause",)),
     "resume": Command(_STEER, "", "let a paused trainer go on", ("resume",)),
