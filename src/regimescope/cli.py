@@ -36,6 +36,8 @@ COMMANDS = {
     "check": Command("regimescope.monitor.check", "monitor", "run the detectors over a run; a critical alert exits 1"),
     "doctor": Command("regimescope.monitor.doctor", "monitor", "say what is wrong around the runs, with advice"),
     "prune": Command("regimescope.monitor.prune", "monitor", "free disk space: old checkpoints, the index; asks first"),
+    "sql": Command("regimescope.monitor.sql", "monitor", "one reading query over a run; without SQL the views"),
+    "export": Command("regimescope.monitor.export", "monitor", "write a run's numbers as CSV, Parquet or JSON lines"),
     "bounds": Command(_STEER, "", "ask a running trainer for other clip bounds", ("set_bounds",)),
     "pause": Command(_STEER, "", "pause a running trainer at its next step boundary", ("pause",)),
     "resume": Command(_STEER, "", "let a paused trainer go on", ("resume",)),
