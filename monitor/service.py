@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 BACK_OFF_S = 5.0
 "Pause after the index failed, a full disk say."
 
+_BROKEN = (duckdb.Error, OSError, RegimescopeError)
+"What a full disk, and an index that is not what it was, raise."
+
 MARK_KINDS = ("acknowledge", "snooze", "false_alarm", "confirmed", "reopen", "note")
 
 
@@ -291,25 +294,32 @@ class Monitor:
             try:
                 news = self.tick()
                 self.degraded = None
-            except (duckdb.Error, OSError, RegimescopeError) as error:
-                self.degraded = str(error).splitlines()[0]
-                log.warning("index: %s; trying again in %.0f s", self.degraded, BACK_OFF_S)
-                self._closing.wait(BACK_OFF_S)
-                self._recover()
+            except _BROKEN as error:
+                self._degrade(error)
+                while not self._closing.wait(BACK_OFF_S) and not self._recover():
+                    pass
                 continue
             if not news:
                 self._closing.wait(max(0.0, self.tick_s - (time.monotonic() - started)))
 
-    def _recover(self) -> None:
-        """Close and open the index again; what was committed is there, the rest comes from the segments."""
+    def _degrade(self, error: Exception) -> None:
+        self.degraded = str(error).splitlines()[0]
+        log.warning("index: %s; trying again in %.0f s", self.degraded, BACK_OFF_S)
+
+    def _recover(self) -> bool:
+        """Close and open the index again; what was committed is there, the rest comes from the segments.
+
+        False where that fails too, whatever the reason: it is tried again, for the thread must live.
+        """
         try:
             self.store.reopen()
-        except RegimescopeError as error:
-            self.degraded = str(error)
-            return
-        with self._lock:
-            self._ingester = Ingester(self.store, only=self._only)
-            self._replayer = Replayer(self.store)
+            with self._lock:
+                self._ingester = Ingester(self.store, only=self._only)
+                self._replayer = Replayer(self.store)
+        except _BROKEN as error:
+            self._degrade(error)
+            return False
+        return True
 
 
 def _check_bounds(run: query.RunRow, args: Mapping[str, object]) -> None:

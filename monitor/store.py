@@ -126,7 +126,7 @@ def _open_file(root: Path, path: Path) -> duckdb.DuckDBPyConnection | None:
         message = str(error)
         if "lock" in message.lower():
             raise _owned(root) from None
-        if "permission" in message.lower() or "No such file" in message:
+        if any(said in message.lower() for said in ("permission", "no such file", "no space left")):
             raise StoreError(f"cannot open the index {path}: {message.splitlines()[0]}; {_ELSEWHERE}") from None
         return None
 
@@ -149,12 +149,16 @@ def _schema_hash(connection: duckdb.DuckDBPyConnection) -> str | None:
 
 
 def _prepared(connection: duckdb.DuckDBPyConnection, root: Path, path: Path | None) -> duckdb.DuckDBPyConnection:
-    connection.begin()
-    connection.execute(SCHEMA).fetchall()
-    connection.execute(
-        "INSERT INTO meta (schema_hash, app_version) VALUES (?, ?)", [SCHEMA_HASH, __version__]
-    ).fetchall()
-    connection.commit()
+    try:
+        connection.begin()
+        connection.execute(SCHEMA).fetchall()
+        connection.execute(
+            "INSERT INTO meta (schema_hash, app_version) VALUES (?, ?)", [SCHEMA_HASH, __version__]
+        ).fetchall()
+        connection.commit()
+    except duckdb.Error as error:  # disk full, say
+        connection.close()
+        raise StoreError(f"cannot create the index {path}: {str(error).splitlines()[0]}; {_ELSEWHERE}") from None
     return _locked_down(connection, root, path)
 
 
