@@ -100,22 +100,24 @@ def cache_folder() -> Path:
 
 def _connect(root: Path, path: Path | None) -> tuple[duckdb.DuckDBPyConnection, bool]:
     if path is None:
-        return _prepared(duckdb.connect(":memory:", config={"threads": _THREADS}), root, None), True
+        spill = str(cache_folder() / "spill")  # else DuckDB makes a `.tmp` in whatever folder it was called from
+        connection = duckdb.connect(":memory:", config={"threads": _THREADS, "temp_directory": spill})
+        return _prepared(connection, root, None), True
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise StoreError(f"cannot create {path.parent} for the index: {error.strerror}; {_ELSEWHERE}") from None
-    connection = _open_file(root, path)
-    if connection is not None and _schema_hash(connection) == SCHEMA_HASH:
-        return _locked_down(connection, root, path), False
-    if connection is not None:
-        connection.close()
+    found = _open_file(root, path)
+    if found is not None and _schema_hash(found) == SCHEMA_HASH:
+        return _locked_down(found, root, path), False
+    if found is not None:
+        found.close()
     for old in (path, path.with_name(path.name + ".wal")):
         old.unlink(missing_ok=True)
-    connection = _open_file(root, path)
-    if connection is None:
+    fresh = _open_file(root, path)
+    if fresh is None:
         raise StoreError(f"cannot create the index {path}; {_ELSEWHERE}")
-    return _prepared(connection, root, path), True
+    return _prepared(fresh, root, path), True
 
 
 def _open_file(root: Path, path: Path) -> duckdb.DuckDBPyConnection | None:

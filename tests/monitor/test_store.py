@@ -14,7 +14,7 @@ from regimescope.monitor import query
 from regimescope.monitor.endpoint import Endpoint, write_endpoint
 from regimescope.monitor.errors import StoreError, StoreOwned
 from regimescope.monitor.service import Monitor
-from regimescope.monitor.store import SCHEMA_HASH, Store, index_path
+from regimescope.monitor.store import SCHEMA_HASH, Store, cache_folder, index_path
 
 HOLD = """
 import sys
@@ -104,6 +104,18 @@ def test_an_index_in_memory_leaves_no_file(root: Path) -> None:
         assert con.execute("SELECT count(*) FROM run").fetchall() == [(0,)]
     store.close()
     assert not index_path(root).exists()
+
+
+def test_a_query_too_large_for_memory_spills_into_the_cache_not_into_the_folder_of_the_caller(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.iterdir())
+    store = Store.in_memory(root)
+    with store.cursor() as con:
+        where = con.execute("SELECT current_setting('temp_directory')").fetchall()[0][0]
+    store.close()
+    assert Path(where).is_relative_to(cache_folder()) and set(tmp_path.iterdir()) == before
 
 
 def test_sql_reads_no_file_outside_the_root(root: Path, tmp_path: Path) -> None:
