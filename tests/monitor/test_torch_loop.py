@@ -1,4 +1,4 @@
-"""The Recorder inside a training loop that is not ours, in a process of its own: everything arrives, nothing changes."""
+"""The Recorder inside a training loop that is not ours, in a process of its own: all arrives, and nothing changes."""
 
 import json
 import subprocess
