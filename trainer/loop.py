@@ -215,7 +215,7 @@ class Trainer:
         correct = judge_answers(self._engine, self.policy, self._held_out, spec, self._verifier)
         envs = [problem.env for problem in self._held_out]
         if len(self._problems.envs) > 1:
-            for env in set(envs):
+            for env in dict.fromkeys(envs):  # in a fixed order: the same seed writes the same lines
                 own_ones = [right for right, of in zip(correct, envs, strict=True) if of == env]
                 self._recorder.scalars(step, {"eval.accuracy": _share(own_ones)}, slice=("env", env))
         self._recorder.state("running", step=step)
