@@ -6,6 +6,7 @@ passes.
 
 from regimescope.monitor.bounds import Bounds, Limits, SignBounds, SignLimits, SignRule, WeightRule
 from regimescope.monitor.record import Recorder
+from regimescope.monitor.rollouts import Rollout, RolloutOptions
 from regimescope.monitor.token_stats import BUCKETS, RatioHist, TokenStats
 
 __all__ = [
@@ -14,6 +15,8 @@ __all__ = [
     "Limits",
     "RatioHist",
     "Recorder",
+    "Rollout",
+    "RolloutOptions",
     "SignBounds",
     "SignLimits",
     "SignRule",

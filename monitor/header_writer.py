@@ -11,17 +11,20 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args
 
+from regimescope import __version__
 from regimescope.monitor.appender import Appender
 from regimescope.monitor.bounds import Limits, WeightRule
 from regimescope.monitor.edges import NAMED_EDGES
 from regimescope.monitor.errors import RecorderError, RunError, WireError
 from regimescope.monitor.ids import uuid7
 from regimescope.monitor.launch import SegmentName, list_segments, read_header
+from regimescope.monitor.rivals import start_after
 from regimescope.monitor.token_stats import BUCKETS
 from regimescope.monitor.wire import WIRE_VERSION, encode, plain
 
@@ -52,7 +55,7 @@ class Header:
     revision: int
     "Number of the bounds at the start."
     launch: str | None
-    "None = a new id."
+    "None = a new id; with several ranks that of the job."
     start: Start
     "What made this launch."
     first_step: int
@@ -76,8 +79,6 @@ class Header:
                 raise RecorderError(f"{name}={value!r}: want one of {', '.join(get_args(allowed))}")
         if not 0 <= self.rank < self.ranks:
             raise RecorderError(f"rank={self.rank} of ranks={self.ranks}: want 0 <= rank < ranks")
-        if self.launch is None and self.ranks > 1:
-            raise RecorderError("ranks > 1 needs launch=...: one id for this start of the job, the same on all ranks")
         if min(self.revision, self.first_step) < 0 or not (math.isfinite(self.eq_tol) and self.eq_tol >= 0):
             raise RecorderError("revision, first_step and eq_tol must be finite and not negative")
         if self.effect is not None and self.effect[0] < 1:
@@ -85,7 +86,28 @@ class Header:
         self._check_limits()
         self._check_edges()
         if self.launch is None:
-            object.__setattr__(self, "launch", str(uuid7()))
+            object.__setattr__(self, "launch", str(uuid7()) if self.ranks == 1 else self._of_the_job())
+
+    def _of_the_job(self) -> str:
+        """The launch that all ranks of this start arrive at by themselves; never one that this rank was in before."""
+        launch = launch_of_job(os.environ)
+        if launch is None:
+            raise RecorderError(
+                "ranks > 1 needs launch=...: one id for this start of the job, the same on all ranks "
+                "(neither Slurm nor a torchrun with --rdzv-id tells one)"
+            )
+        try:
+            segments = list_segments(self.run_dir)
+        except RunError as error:
+            raise RecorderError(str(error)) from None
+        for name, path in segments:
+            with suppress(WireError):
+                if name.rank == self.rank and read_header(path).get("launch") == launch:
+                    raise RecorderError(
+                        f"{self.run_dir} has a launch {launch!r} of rank {self.rank} already: two starts within one "
+                        "job and restart count; give each its own launch=..., the same on all ranks"
+                    )
+        return launch
 
     def _check_limits(self) -> None:
         if ("set_bounds" in self.can) != (self.limits is not None):
@@ -123,8 +145,8 @@ class Header:
     def create(self) -> Appender:
         """Create the run folder and the segment. Raises RecorderError."""
         folder = self.run_dir / "segments"
-        name = SegmentName(start_ns=time.time_ns(), rank=self.rank, pid=os.getpid(), part=0)
         try:
+            name = SegmentName(start_ns=start_after(self.run_dir), rank=self.rank, pid=os.getpid(), part=0)
             fields = self._fields()
             folder.mkdir(parents=True, exist_ok=True)
             return Appender(
@@ -146,6 +168,7 @@ class Header:
     def _fields(self) -> dict[str, object]:
         edges = {**NAMED_EDGES, **(self.edges or {})}
         return {
+            "writer": f"regimescope {__version__}",
             "run": self._run_id(),
             "name": self.name,
             "launch": self.launch_id,
@@ -177,6 +200,22 @@ class Header:
             return known
         slug = re.sub(r"[^a-z0-9]+", "-", (self.name or self.run_dir.resolve().name).lower()).strip("-")
         return f"{slug or 'run'}-{hashlib.sha256(self.launch_id.encode()).hexdigest()[:8]}"
+
+
+def launch_of_job(environ: Mapping[str, str]) -> str | None:
+    """Job id and restart count of this start as Slurm and torchrun tell them; None where neither does.
+
+    >>> launch_of_job({"SLURM_JOB_ID": "8812", "SLURM_STEP_ID": "0", "SLURM_RESTART_COUNT": "1"})
+    'slurm-8812.0.1'
+    """
+    parts = []
+    if environ.get("SLURM_JOB_ID"):
+        step, restarts = environ.get("SLURM_STEP_ID") or "batch", environ.get("SLURM_RESTART_COUNT") or "0"
+        parts.append(f"slurm-{environ['SLURM_JOB_ID']}.{step}.{restarts}")
+    run, restarts = environ.get("TORCHELASTIC_RUN_ID"), environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
+    if run and (run != "none" or parts):  # none: torchrun was given no id, so all its starts have this one
+        parts.append(f"torchrun-{run}.{restarts}")
+    return "/".join(parts) or None
 
 
 def run_id(run_dir: str | os.PathLike[str]) -> str | None:

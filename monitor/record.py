@@ -3,17 +3,18 @@
 A call puts the record into a bounded queue that a daemon thread empties (`sync=True` writes in the call). It raises
 only when it cannot start. After that nothing raises and nothing blocks: what cannot be kept is counted in `dropped` and
 announced by a `dropped` event. Non-finite numbers are stored. In a forked child it is off. docs/embedding.md shows its
-use. Standard library only.
+use. Standard library only, but for rollouts, which need pyarrow.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
+import logging
 import operator
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Concatenate, Literal, ParamSpec
@@ -23,9 +24,14 @@ from regimescope.monitor.control import Ack
 from regimescope.monitor.edges import LR1
 from regimescope.monitor.errors import RecorderError
 from regimescope.monitor.header_writer import Header
+from regimescope.monitor.rivals import rivals
+from regimescope.monitor.rollout_writer import WAITING, RolloutWriter
+from regimescope.monitor.rollouts import Rollout, RolloutOptions
 from regimescope.monitor.token_stats import RatioHist, TokenStats
 from regimescope.monitor.wire import plain
 from regimescope.monitor.writer import Writer
+
+log = logging.getLogger(__name__)
 
 Metrics = Mapping[str, float | tuple[float, float]]
 "Metric -> number, or (mean, weight) where items stand behind a mean: then ranks add exactly."
@@ -82,6 +88,7 @@ class Recorder:
         can: Sequence[str] = (),
         config: Mapping[str, object] | None = None,
         edges: Mapping[str, Sequence[float]] | None = None,
+        rollouts: RolloutOptions | None = None,
         sync: bool = False,
         queue_size: int = 10_000,
     ) -> None:
@@ -89,25 +96,38 @@ class Recorder:
 
         run_dir: folder of the run. name: shown to people. rule: how weights are made, with the bounds at the start.
         limits: range of bounds that a command may set; only of a run that accepts set_bounds. revision: number of the
-        bounds at the start. launch: id of this start of the job, the same on all ranks (needed when ranks > 1).
-        first_step: first step of this launch; older launches are superseded from it on. effect: (every, seed) of the
-        entropy effect's sampling. can: commands and other capabilities. edges: named bin edges for `hist`.
-        sync: write in the call, so that a killed process loses nothing. queue_size: records that may wait.
+        bounds at the start. launch: id of this start of the job, the same on all ranks; with ranks > 1 and none given,
+        job id and restart count of Slurm or torchrun. first_step: first step of this launch; older launches are
+        superseded from it on. effect: (every, seed) of the entropy effect's sampling. can: commands and other
+        capabilities. edges: named bin edges for `hist`. rollouts: how many responses are kept as Parquet files (needs
+        pyarrow); None = none. sync: write in the call, so that a killed process loses nothing. queue_size: records that
+        may wait.
         """
         if queue_size < 1:
             raise RecorderError(f"queue_size={queue_size}: at least 1 record must be able to wait")
+        if not isinstance(rollouts, RolloutOptions | None):
+            raise RecorderError(f"rollouts={rollouts!r}: want RolloutOptions(...), or None to keep none")
         header = Header(
             run_dir=Path(run_dir), name=name, objective=objective, framework=framework, ratio_source=ratio_source,
             eq_tol=eq_tol, rule=rule, limits=limits, revision=revision, launch=launch, start=start, rank=rank,
-            first_step=first_step, ranks=ranks, effect=effect, can=tuple(can), config=config, edges=edges,
+            first_step=first_step, ranks=ranks, effect=effect, config=config, edges=edges,
+            can=(*can, "rollouts") if rollouts is not None and "rollouts" not in can else tuple(can),
         )  # fmt: skip
         self.run_dir = header.run_dir
         "Folder of the run."
         self.launch = header.launch_id
         "Id of this launch."
+        self._rollouts = None
+        if rollouts is not None:
+            self._rollouts = RolloutWriter(header.run_dir, rollouts, rank=rank, ranks=ranks)
         self._appender = header.create()
+        if self._rollouts is not None:
+            self._rollouts.start_ns = self._appender.name.start_ns
         self._writer = Writer(self._appender, sync=sync, queue_size=queue_size, name=f"regimescope-recorder-{rank}")
         atexit.register(self.close)
+        for other in rivals(header.run_dir, rank):
+            log.warning("%s: another process records as rank %d, into %s: pass rank= and ranks=", run_dir, rank, other)
+            self.event("second_writer", {"rank": rank, "file": self.path.name, "other": other})
 
     @property
     def path(self) -> Path:
@@ -158,6 +178,29 @@ class Recorder:
         filled = [i for i, n in enumerate(counts) if n]
         sparse = {"i": filled, "n": [counts[i] for i in filled]}
         self._writer.put({**_where("hist", step, None, slice), "name": name, "edges": edges, **sparse})
+
+    def wants_rollouts(self, step: int) -> bool:
+        """Whether `rollouts` would keep rows of this step: where not, there is no need to gather them."""
+        kept = self._rollouts
+        try:
+            return kept is not None and not self._writer.off and kept.wants(step)
+        except Exception:  # a step that is no number: `rollouts` counts it
+            return False
+
+    @_never_raise
+    def rollouts(self, step: int, rows: Iterable[Rollout], update: int | None = None) -> None:
+        """Responses of a step, all in one call; some of them are kept (`RolloutOptions`), where the step is wanted.
+
+        Choosing and writing are the thread's. The rows of two steps may wait, further ones are dropped and counted.
+        update: the gradient update of the rows that name none.
+        """
+        kept, head = self._rollouts, _where("rollouts", step, update, None)
+        if kept is None or not kept.wants(step):
+            return
+        given = tuple(rows)
+        if not kept.reserve():
+            raise BlockingIOError(f"{WAITING} steps of them are still being written")
+        self._writer.put(head, always=True, job=functools.partial(kept.write, step, update, given))
 
     @_never_raise
     def event(self, kind: str, data: Mapping[str, object] | None = None, *, step: int | None = None) -> None:

@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 import weakref
+from collections.abc import Callable
 
 from regimescope.monitor.appender import Appender
 from regimescope.monitor.wire import WIRE_VERSION, encode
@@ -24,9 +25,11 @@ FLUSH_S = 5.0
 _IDLE_S = 1.0
 _BATCH = 1000
 _CHUNK_BYTES = 1 << 20
-_STOP: dict[str, object] = {}
 _Loss = tuple[int, str]  # how many records, and why
-_Item = tuple[_Loss | None, dict[str, object]]  # what was dropped before the record, and the record
+_Record = dict[str, object]
+_Job = Callable[[_Record], _Record | None]  # makes the line when its turn comes; None = there is none
+_Item = tuple[_Loss | None, _Record, _Job | None]  # what was dropped before the record, the record, what makes it whole
+_STOP: _Record = {}
 _alive: weakref.WeakSet[Writer] = weakref.WeakSet()
 
 
@@ -64,20 +67,21 @@ class Writer:
         """Write what is queued, for FLUSH_S at most, and give the file back."""
         if not self.off:
             self._state = None
-            self._inbox.put((None, _STOP))
+            self._inbox.put((None, _STOP, None))
             self._thread.join(FLUSH_S)
             self.off = True
 
-    def put(self, record: dict[str, object], *, always: bool = False) -> None:
+    def put(self, record: _Record, *, always: bool = False, job: _Job | None = None) -> None:
         """Take one record: kind `k` and fields; the writer adds version and number. It must not change afterwards.
 
-        always: also where the queue is full, for the few that somebody waits for.
+        always: also where the queue is full, for the few that somebody waits for. job: makes the line from the record
+        when its turn comes, in the writer; what it raises is a dropped record, None is no record at all.
         """
         record.setdefault("t", time.time())
         if not self._sync and not always and self._queue.qsize() >= self._queue_size:
             self.lose(1, "queue full")
             return
-        self._queue.put((self._take_loss(), record))
+        self._queue.put((self._take_loss(), record, job))
         if self._sync:
             self._write_queued()
 
@@ -128,7 +132,7 @@ class Writer:
                 batch += [] if self._sync else self._waiting()
             except queue.Empty:
                 self._idle()
-            stop = any(record is _STOP for _, record in batch)
+            stop = any(item[1] is _STOP for item in batch)
             self._write([item for item in batch if item[1] is not _STOP])
             self._beat()
         self._idle()
@@ -156,13 +160,17 @@ class Writer:
         self._announce(None)
         lines: list[tuple[int, bytes]] = []
         size = 0
-        for loss, record in batch:
-            if loss is not None or size > _CHUNK_BYTES:
+        for loss, given, job in batch:
+            if loss is not None or job is not None or size > _CHUNK_BYTES:
                 self._append(lines)
                 self._announce(loss)
                 lines, size = [], 0
             self._q += 1
             try:
+                record = given if job is None else job(given)
+                if record is None:  # nothing to say, and nothing lost
+                    self._q -= 1
+                    continue
                 line = encode({"v": WIRE_VERSION, "k": record["k"], "q": self._q, **record})
             except Exception as error:  # __float__ of a foreign number may raise anything; the thread must live
                 self._count_unkept(1, str(error))

@@ -14,7 +14,12 @@ import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "embedding.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-RECORDED = {"runs/my-run": ("step", 100), "runs/my-dispo-run": ("buckets", 1), "runs/steered": ("step", 100)}
+RECORDED = {
+    "runs/my-run": ("step", 100),
+    "runs/my-dispo-run": ("buckets", 1),
+    "runs/with-rollouts": ("rollouts", 10),
+    "runs/steered": ("step", 100),
+}
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -39,7 +44,7 @@ def test_every_program_is_run() -> None:
     assert len(PROGRAMS) == len(RECORDED)
 
 
-@pytest.mark.parametrize("name", ["bounds", "launch", "metrics", "record", "wire"])
+@pytest.mark.parametrize("name", ["bounds", "header_writer", "launch", "metrics", "record", "wire"])
 def test_examples_in_the_code(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"regimescope.monitor.{name}"))
     assert result.attempted > 0

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from regimescope import __version__
 from regimescope.monitor import (
     Bounds,
     Limits,
@@ -115,6 +116,7 @@ def test_header(tmp_path: Path) -> None:
     assert launch == "job8812.0"
     assert header.pop("t") == pytest.approx(time.time(), abs=60)
     assert header.pop("run").startswith("dispo-7b-")
+    assert header.pop("writer") == f"regimescope {__version__}"
     assert header.pop("edges") == {"lr1": list(LR1), "len1": list(LENGTH_EDGES), "mine": [1, 2.5]}
     cap = {"drop_below": None, "drop_above": None}
     limits = {"w_min": [0.0, 1.0], "w_max": [1.0, 101.0]}
@@ -245,7 +247,6 @@ def test_run_id_is_kept_by_a_later_launch_and_shared_by_ranks(tmp_path: Path) ->
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"rank": 1}, "0 <= rank < ranks"),
-    ({"ranks": 2}, "needs launch="),
     ({"start": "again"}, "want one of fresh, resume, rollback"),
     ({"ratio_source": "ref"}, "want one of behaviour, proximal, infer"),
     ({"eq_tol": math.nan}, "eq_tol"),
@@ -285,6 +286,67 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RecorderError, match="cannot record in"):
         Recorder(tmp_path / "file" / "run")
+
+
+# -- the launch of several ranks --
+
+JOB = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+LAUNCHES: list[tuple[dict[str, str], str]] = [
+    ({"SLURM_JOB_ID": "8812"}, "slurm-8812.batch.0"),
+    ({"SLURM_JOB_ID": "8812", "SLURM_STEP_ID": "3", "SLURM_RESTART_COUNT": "2"}, "slurm-8812.3.2"),
+    ({"TORCHELASTIC_RUN_ID": "run7", "TORCHELASTIC_RESTART_COUNT": "1"}, "torchrun-run7.1"),
+    (
+        {"SLURM_JOB_ID": "8812", "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "1"},
+        "slurm-8812.batch.0/torchrun-none.1",
+    ),
+]
+
+
+@pytest.fixture
+def no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in JOB:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("no_job")
+@pytest.mark.parametrize("job, launch", LAUNCHES)
+def test_ranks_take_the_launch_from_the_job(
+    tmp_path: Path, job: dict[str, str], launch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in job.items():
+        monkeypatch.setenv(name, value)
+    headers = []
+    for rank in range(2):
+        with Recorder(tmp_path, rank=rank, ranks=2) as recorder:
+            headers.append(lines(recorder.path)[0])
+    assert [header["launch"] for header in headers] == [launch, launch]
+    assert headers[0]["run"] == headers[1]["run"]
+    with Recorder(tmp_path / "other", rank=0, ranks=2, launch="given") as recorder:
+        assert recorder.launch == "given"
+    with Recorder(tmp_path / "alone") as recorder, Recorder(tmp_path / "alone") as second:
+        assert len({launch, recorder.launch, second.launch}) == 3  # a rank alone always has a new one
+
+
+@pytest.mark.usefixtures("no_job")
+def test_a_second_start_within_a_job_is_no_part_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "8812")
+    with Recorder(tmp_path, rank=1, ranks=2):
+        pass
+    with pytest.raises(RecorderError, match=r"launch 'slurm-8812\.batch\.0' of rank 1 already: two starts"):
+        Recorder(tmp_path, rank=1, ranks=2)
+    assert len(segments(tmp_path)) == 1
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")  # Slurm put the job back into its queue
+    with Recorder(tmp_path, rank=1, ranks=2) as recorder:
+        assert recorder.launch == "slurm-8812.batch.1"
+
+
+@pytest.mark.usefixtures("no_job")
+@pytest.mark.parametrize("run_id", ["", "none"])
+def test_ranks_without_a_job_need_a_launch(tmp_path: Path, run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", run_id)  # none: what torchrun says when it was given no id
+    with pytest.raises(RecorderError, match="needs launch="):
+        Recorder(tmp_path, ranks=2)
+    assert not list(tmp_path.rglob("*.jsonl"))
 
 
 # -- after the start: nothing raises --
@@ -542,10 +604,15 @@ def test_the_recorder_needs_the_standard_library_alone(tmp_path: Path) -> None:
 import sys
 import regimescope.monitor
 from regimescope.monitor import Recorder
+from regimescope.monitor import Rollout, RolloutOptions
 with Recorder(sys.argv[1]) as recorder:
+    if recorder.wants_rollouts(0):
+        recorder.rollouts(0, [Rollout(sample_id=0, length=1)])
     recorder.step(0, {{"reward_mean": (0.5, 8)}})
 import regimescope.monitor.steer
 print(sorted(set({HEAVY}) & set(sys.modules)))
+with Recorder(sys.argv[1], rollouts=RolloutOptions()):
+    print(sorted(set({HEAVY}) & set(sys.modules) - {{"numpy", "pandas"}}))  # pyarrow takes those where they are
 """
     done = python(code, tmp_path)
-    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+    assert (done.stdout.splitlines(), done.stderr) == (["[]", "['pyarrow']"], "")
