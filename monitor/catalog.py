@@ -8,7 +8,7 @@ memory is not.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 import duckdb
@@ -53,7 +53,9 @@ class Launch:
 
 _TIMES = frozenset({"started_at", "ended_at", "state_since", "last_row_at"})
 _MOVING = ("ranks", "ended_at", "end_reason", "state", "state_since", "last_row_at", "superseded_from")
-"Columns of a launch that change after its first line."
+"Columns of a launch that change with its lines."
+_HEADER = tuple(f.name for f in fields(Launch) if f.name != "launch_no")
+"All that a header declares, and what moves."
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,11 +69,24 @@ class Segment:
     closed: bool = False
     last_seq: int | None = None
     lost: int = 0
+    "Holes in the numbers."
     bad_lines: int = 0
+    dropped: int = 0
+    "Of the lost: what the recorder announced."
+    holes: int = 0
+    "Those that no announcement follows at once."
+    bad_tail: int = 0
+    "Bad lines since the last good one: their numbers are no hole."
+    trace: str = ""
+    "Of what was read (`segments.read_chunk`)."
     refused: str | None = None
     "Why nothing of this file is read any more."
     header: Header | None = None
     "Names of its header that later lines refer to."
+    scanned: int = 0
+    "How far the end of a line without end was looked for."
+    stamp: tuple[int, int] | None = None
+    "Inode and time of change when it was last looked at by this process."
     stored: bool = False
 
 
@@ -97,8 +112,8 @@ class Run:
     last_row_at: float | None = None
     ended_at: float | None = None
     wire_version: int | None = None
-    launches: dict[str, Launch] = field(default_factory=dict)
-    "By launch id, in order of launch_no."
+    launches: list[Launch] = field(default_factory=list)
+    "In order of launch_no."
     slices: dict[SliceKey, int] = field(default_factory=dict)
     segments: dict[str, Segment] = field(default_factory=dict)
     slices_full: bool = False
@@ -108,7 +123,16 @@ class Run:
     @property
     def newest(self) -> Launch | None:
         """The launch that started last."""
-        return max(self.launches.values(), key=lambda x: x.launch_no, default=None)
+        return self.launches[-1] if self.launches else None
+
+    def named(self, launch_id: str) -> list[Launch]:
+        """The launches of this id: one, or as many as there were starts that took the same id."""
+        return [launch for launch in self.launches if launch.launch_id == launch_id]
+
+    def lead(self, launch: Launch) -> int | None:
+        """The lowest rank whose header was read; its header is the launch's."""
+        ranks = [s.rank for s in self.segments.values() if s.launch_no == launch.launch_no and s.rank is not None]
+        return min(ranks, default=None)
 
 
 class Catalog:
@@ -121,6 +145,7 @@ class Catalog:
         self._next_key = 1
         self._new_launches: list[tuple[Run, Launch]] = []
         self._touched: dict[tuple[int, int], tuple[Run, Launch]] = {}
+        self._declared: set[tuple[int, int]] = set()
         self._touched_runs: dict[int, Run] = {}
         self._touched_segments: dict[tuple[int, str], tuple[Run, Segment]] = {}
 
@@ -161,13 +186,19 @@ class Catalog:
         return number
 
     def add_launch(self, run: Run, launch: Launch) -> None:
-        """A new launch supersedes the older ones from its first step on."""
-        for older in run.launches.values():
-            if older.superseded_from is None or older.superseded_from > launch.first_step:
-                older.superseded_from = launch.first_step
-                self.touch_launch(run, older)
-        run.launches[launch.launch_id] = launch
+        """A new launch, the newest of its run."""
+        run.launches.append(launch)
         self._new_launches.append((run, launch))
+        self.supersede(run)
+
+    def supersede(self, run: Run) -> None:
+        """Every launch counts up to the first step that a later one repeats."""
+        first: int | None = None
+        for launch in reversed(run.launches):
+            if launch.superseded_from != first:
+                launch.superseded_from = first
+                self.touch_launch(run, launch)
+            first = launch.first_step if first is None else min(first, launch.first_step)
 
     def forget(self, con: duckdb.DuckDBPyConnection, path: str) -> None:
         """Take a run out of the index: its folder is gone, or its files are no longer those that were read. The
@@ -182,6 +213,15 @@ class Catalog:
     def touch_launch(self, run: Run, launch: Launch) -> None:
         """Its moving columns are written at the next save."""
         self._touched[run.run_key, launch.launch_no] = (run, launch)
+
+    def redeclare(self, run: Run, launch: Launch, header: Launch) -> None:
+        """The header of a lower rank speaks for the launch; what its lines said stays."""
+        for name in _HEADER:
+            if name not in _MOVING:
+                setattr(launch, name, getattr(header, name))
+        self._declared.add((run.run_key, launch.launch_no))
+        self.touch_launch(run, launch)
+        self.supersede(run)
 
     def touch_run(self, run: Run) -> None:
         """Its row is written at the next save."""
@@ -200,7 +240,7 @@ class Catalog:
         fresh = {(run.run_key, launch.launch_no) for run, launch in self._new_launches}
         for key, (run, launch) in self._touched.items():
             if key not in fresh:
-                _update_launch(con, run.run_key, launch)
+                _update_launch(con, run.run_key, launch, _HEADER if key in self._declared else _MOVING)
         for run, segment in self._touched_segments.values():
             _save_segment(con, run.run_key, segment)
 
@@ -211,12 +251,13 @@ class Catalog:
         for _, segment in self._touched_segments.values():
             segment.stored = True
         self._new_launches, self._touched, self._touched_runs, self._touched_segments = [], {}, {}, {}
+        self._declared = set()
 
     # -- reading it back
 
     @classmethod
-    def load(cls, con: duckdb.DuckDBPyConnection) -> Catalog:
-        """As the index says."""
+    def load(cls, con: duckdb.DuckDBPyConnection, before: Catalog | None = None) -> Catalog:
+        """As the index says. `before`: what is replaced by it; the keys that it gave out are not given again."""
         catalog = cls()
         catalog.metrics = dict(con.execute("SELECT name, metric_id FROM metric").fetchall())
         rows = con.execute("SELECT name, edges, edges_id FROM hist_edges").fetchall()
@@ -228,11 +269,13 @@ class Catalog:
         names = ("run_key", "path", "run_id", "name", "status", "started_at", "last_row_at", "ended_at", "wire_version")
         by_key = {row[0]: Run(**dict(zip(names, row, strict=True)), stored=True) for row in rows}
         catalog.runs = {run.path: run for run in by_key.values()}
-        catalog._next_key = 1 + max(by_key, default=0)
+        catalog._next_key = max(1 + max(by_key, default=0), before._next_key if before else 0)
         for key, number, kind, value in con.execute(
             "SELECT run_key, slice_id, kind, value FROM slice ORDER BY run_key, slice_id"
         ).fetchall():
             by_key[key].slices[kind, value] = number
+        for (key,) in con.execute("SELECT run_key FROM event WHERE kind = 'slices_dropped'").fetchall():
+            by_key[key].slices_full = True
         _load_launches(con, by_key)
         _load_segments(con, by_key)
         return catalog
@@ -240,10 +283,13 @@ class Catalog:
 
 _RUN_TABLES = (
     "scalar", "bucket_step", "ratio_hist", "hist", "step_done", "rollout", "event", "alert", "mark", "command",
-    "ack", "metric_source", "segment",
+    "ack", "metric_source", "segment", "compaction",
     "slice", "launch", "run",
 )  # fmt: skip
-_SEGMENT_COLUMNS = ("name", "launch_no", "rank", "byte_offset", "closed", "last_seq", "lost", "bad_lines", "refused")
+_SEGMENT_COLUMNS = (
+    "name", "launch_no", "rank", "byte_offset", "closed", "last_seq", "lost", "bad_lines", "dropped", "holes",
+    "bad_tail", "trace", "refused",
+)  # fmt: skip
 
 
 def _save_run(con: duckdb.DuckDBPyConnection, run: Run) -> None:
@@ -277,11 +323,11 @@ def _insert_launch(con: duckdb.DuckDBPyConnection, run_key: int, launch: Launch)
     ).fetchall()
 
 
-def _update_launch(con: duckdb.DuckDBPyConnection, run_key: int, launch: Launch) -> None:
-    assignments = ", ".join(f"{c} = {_placeholder(c)}" for c in _MOVING)
+def _update_launch(con: duckdb.DuckDBPyConnection, run_key: int, launch: Launch, columns: Sequence[str]) -> None:
+    assignments = ", ".join(f"{c} = {_placeholder(c)}" for c in columns)
     con.execute(
         f"UPDATE launch SET {assignments} WHERE run_key = ? AND launch_no = ?",
-        [*(getattr(launch, c) for c in _MOVING), run_key, launch.launch_no],
+        [*(getattr(launch, c) for c in columns), run_key, launch.launch_no],
     ).fetchall()
 
 
@@ -295,7 +341,7 @@ def _save_segment(con: duckdb.DuckDBPyConnection, run_key: int, segment: Segment
         return
     columns = ", ".join(("segment", *_SEGMENT_COLUMNS[1:]))
     con.execute(
-        f"INSERT INTO segment (run_key, {columns}) VALUES ({', '.join('?' * 10)})", [run_key, *values]
+        f"INSERT INTO segment (run_key, {columns}) VALUES ({', '.join('?' * (1 + len(values)))})", [run_key, *values]
     ).fetchall()
 
 
@@ -305,7 +351,7 @@ def _load_launches(con: duckdb.DuckDBPyConnection, runs: Mapping[int, Run]) -> N
     for key, *values in con.execute(f"SELECT run_key, {wanted} FROM launch ORDER BY run_key, launch_no").fetchall():
         launch = Launch(**dict(zip(columns, values, strict=True)))
         launch.capabilities = list(launch.capabilities or [])
-        runs[key].launches[launch.launch_id] = launch
+        runs[key].launches.append(launch)
 
 
 def _load_segments(con: duckdb.DuckDBPyConnection, runs: Mapping[int, Run]) -> None:

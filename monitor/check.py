@@ -16,6 +16,7 @@ from textwrap import fill
 from regimescope.detectors import Blind
 from regimescope.monitor import query
 from regimescope.monitor.private import RunView, read_run
+from regimescope.monitor.troubles import troubles
 from regimescope.monitor.wire import plain
 
 LINT = "bounds_lint"
@@ -46,6 +47,8 @@ class Report:
     lost: int
     "Records missing from the segments."
     bad_lines: int
+    troubles: list[str]
+    "What is wrong with the files, in sentences."
 
     def fails(self, fail_on: str) -> bool:
         """Whether an alert of that severity or a higher one counts."""
@@ -68,6 +71,8 @@ def make_report(view: RunView) -> Report:
         alerts = query.alerts(con, key)
         segments = query.segments(con, key)
         steps = query.step_count(con, key)
+        found_wrong = [f"{t.text}: {t.advice}" for t in troubles(con, key)]
+    found_wrong += [f"{path}: {why}" for path, why in view.monitor.problems.items()]
     ordered = sorted(alerts, key=lambda a: (a.superseded, _RANK[a.severity], a.step_onset, a.rule))
     found = [a for a in ordered if a.signature != LINT]
     counted = [a.severity for a in found if not a.superseded]
@@ -82,6 +87,7 @@ def make_report(view: RunView) -> Report:
         blind=[_blind(b) for b in view.monitor.blind(key) if b.status in ("blind", "degraded")],
         lost=sum(s.lost for s in segments),
         bad_lines=sum(s.bad_lines for s in segments),
+        troubles=found_wrong,
     )
 
 
@@ -115,6 +121,8 @@ def as_text(report: Report) -> str:
         parts.append(
             f"{report.lost} records are missing from the segments, {report.bad_lines} lines could not be read."
         )
+    if report.troubles:
+        parts.append("\n".join(["wrong with the files:", *map(_item, report.troubles)]))
     if report.blind:
         lines = [_item(f"{b['rule']} ({b['status']}): " + _sentences(b["reason"], b["help"])) for b in report.blind]
         parts.append("\n".join(["not seen in this log:", *lines]))

@@ -26,6 +26,7 @@ from regimescope.monitor.ingest import Ingester
 from regimescope.monitor.owner import Owner, owner_of
 from regimescope.monitor.segments import SegmentFile, find_runs, list_segments
 from regimescope.monitor.store import Store, index_path
+from regimescope.monitor.troubles import troubles
 from regimescope.monitor.wire import decode, number
 
 DUCKDB_MAJOR = 2
@@ -127,6 +128,10 @@ def ownership(owner: Owner) -> Iterator[Finding]:
         text = f"the index {index.path} is of another version or damaged"
         advice = "nothing is lost: the next `regimescope serve` rebuilds it from the segments"
         yield Finding(level="note", topic="owner", text=text, advice=advice)
+    if index.state == "foreign":
+        text = f"the file {index.path} stands where the index belongs, and is none of ours"
+        advice = "the next `regimescope serve` moves it aside and makes an index; REGIMESCOPE_CACHE names another place"
+        yield Finding(level="warning", topic="owner", text=text, advice=advice)
 
 
 def lag(root: Path, owner: Owner) -> Iterator[Finding]:
@@ -156,33 +161,31 @@ def runs(root: Path) -> Iterator[Finding]:
             found = query.list_runs(con)
             for run in found:
                 yield from _losses(con, run)
+                yield from _tails(root, con, run)
                 yield from _silent(root, run)
     finally:
         store.close()
     for name, why in ingester.problems.items():
-        yield Finding(level="warning", topic="segments", text=f"{name}: {why}", advice="give this user read permission")
+        text, _, advice = why.partition("; ")
+        yield Finding(level="warning", topic="segments", text=f"{name}: {text}", advice=advice)
     yield Finding(level="ok", topic="runs", text=f"{len(found)} run{'' if len(found) == 1 else 's'} read")
 
 
 def _losses(con: query.Connection, run: query.RunRow) -> Iterator[Finding]:
-    segments = query.segments(con, run.run_key)
-    lost, bad = sum(s.lost for s in segments), sum(s.bad_lines for s in segments)
-    told = [e.data.get("records") for e in query.events(con, run.run_key, ["dropped"])]
-    dropped = sum(n for n in told if isinstance(n, int))
-    if lost or dropped:
-        text = f"{run.path}: {lost} records are missing; {dropped} the recorder says it dropped"
-        advice = "a full queue or a full disk drops records: free space, log less per step; the run itself is unharmed"
-        yield Finding(level="warning", topic="losses", text=text, advice=advice)
-    if bad:
-        names = ", ".join(s.segment for s in segments if s.bad_lines)
-        advice = "look for a second writer or an edited file; every other line counts"
-        text = f"{run.path}: {bad} lines could not be read, in {names}"
-        yield Finding(level="warning", topic="losses", text=text, advice=advice)
-    for s in segments:
-        if s.refused:
-            advice = "upgrade regimescope here: the trainer's is newer"
-            text = f"{run.path}/segments/{s.segment}: {s.refused}"
-            yield Finding(level="warning", topic="segments", text=text, advice=advice)
+    for trouble in troubles(con, run.run_key):
+        topic = "segments" if trouble.kind == "segment_refused" else "losses"
+        yield Finding(level="warning", topic=topic, text=f"{run.path}: {trouble.text}", advice=trouble.advice)
+
+
+def _tails(root: Path, con: query.Connection, run: query.RunRow) -> Iterator[Finding]:
+    """Files that end in the middle of a line, and have done so for a while."""
+    read = {s.segment: s.byte_offset for s in query.segments(con, run.run_key) if not s.refused}
+    for file in list_segments(root / run.path):
+        rest = file.size - read.get(file.name, file.size)
+        if rest > 0 and time.time() - file.mtime > SILENT_S:
+            text = f"{run.path}/segments/{file.name} ends in a line without end, {rest} bytes"
+            advice = "its writer was killed in it: that record was never acknowledged, all before it are there"
+            yield Finding(level="note", topic="losses", text=text, advice=advice)
 
 
 def _silent(root: Path, run: query.RunRow) -> Iterator[Finding]:

@@ -2,55 +2,78 @@
 Exactly once, without keys.
 
 `Ingester(store).tick()` reads what is new and returns the runs that changed; `catch_up()` reads everything. A run whose
-files are no longer those that were read (a segment missing or shorter) is taken out of the index and read again: the
-files are the truth.
+files are no longer those that were read (a segment missing, shorter or replaced), or come in another order than they
+were read in, is taken out of the index and read again: the files are the truth.
 """
 
 from __future__ import annotations
 
+import logging
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 import duckdb
 
 from regimescope.monitor.catalog import Catalog, Run, Segment
-from regimescope.monitor.errors import WireError
-from regimescope.monitor.lines import LineReader
+from regimescope.monitor.errors import RolloutError, WireError
+from regimescope.monitor.lines import LineReader, Misordered
 from regimescope.monitor.live import CRASHED_FLOOR_S, crashed, median_step_s
+from regimescope.monitor.progress import FileRead
+from regimescope.monitor.rollout_index import Waiting, bytes_of_a_tick, read_rows
 from regimescope.monitor.rows import Batch
-from regimescope.monitor.segments import SegmentFile, find_runs, list_segments, read_chunk
+from regimescope.monitor.segments import SegmentFile, find_runs, is_unchanged, list_segments, read_chunk
 from regimescope.monitor.store import Store
 
+log = logging.getLogger(__name__)
+
+_TWO_TICKS = 3
+"Ticks in which an older start must have written beside a newer one: what is still on its way comes in one."
 _WALK_SHARE = 20
 "A walk over the root that took t seconds is not repeated within 20 t."
+SETTLED_S = 10.0
+"Other ranks may still write their last lines when the first one has ended."
+
+
+class _Replaced(Exception):
+    """A file does not begin any more with what was read of it; its name."""
 
 
 class Ingester:
     """Tails the runs below the root of a store. One per index; not thread-safe."""
 
-    def __init__(self, store: Store, *, only: Iterable[str] | None = None) -> None:
-        """`only`: paths of runs, relative to the root; None = every run that is there or appears."""
+    def __init__(self, store: Store, *, only: Iterable[str] | None = None, rollouts: bool = True) -> None:
+        """`only`: paths of runs, relative to the root; None = every run that is there or appears. `rollouts`: read
+        their files into the index, about 1 ms each.
+        """
         self._store = store
+        self._rollouts = rollouts
         self._only = None if only is None else sorted(only)
         self._paths: list[str] = []
         self._walk_again = 0.0
-        self.problems: dict[str, str] = {}
-        "Segment that could not be read -> why, at the last try."
+        self._unread: dict[str, dict[str, str]] = {}  # run, or "" for the walk -> what is not read, and why
+        self._notices: dict[str, str] = {}
+        self._in_order: set[str] = set()
+        self._talking: Counter[tuple[int, str]] = Counter()
         self.said: set[int] = set()
         "Runs of which the last tick brought more than numbers: events, answers, marks, a launch, an end, losses."
         self._revisions: dict[int, set[object]] = {}
         self._arrived: dict[int, float] = {}
         self._up_to_date: set[int] = set()
         self._more = False
+        self.behind: set[int] = set()
+        "Runs of which the last tick left lines unread, for they were more than it reads at once."
         with store.cursor() as con:
             self._catalog = Catalog.load(con)
+            self._waiting = Waiting.load(con)
 
     def tick(self) -> set[int]:
         """Read what is new of every run, at most 4 MiB a file; returns the keys of the runs that changed. Raises
         duckdb.Error, OSError.
         """
         self._more = False
+        self.behind = set()
         self.said = set()
         changed = set()
         with self._store.cursor() as con:
@@ -60,6 +83,7 @@ class Ingester:
                 run_key = self._read_run(con, path)
                 if run_key is not None:
                     changed.add(run_key)
+            changed |= self._look_for_late_files(con)
             changed |= self._give_up_silent(con)
         return changed
 
@@ -73,17 +97,52 @@ class Ingester:
         self.said = said
         return changed
 
+    @property
+    def problems(self) -> dict[str, str]:
+        """Path below the root -> what is wrong there: not read at the last try, or seen by this process. Ends with
+        what to do, after a semicolon.
+        """
+        found = {path: why for part in list(self._unread.values()) for path, why in part.items()}
+        return {**found, **self._notices}
+
     def silence(self) -> dict[int, float]:
         """Run key -> seconds since the last new byte in a trainer's segment, by this process's clock."""
         now = time.monotonic()
         return {run_key: max(0.0, now - at) for run_key, at in list(self._arrived.items())}
+
+    def finished(self) -> list[int]:
+        """Keys of the runs that have ended or were given up, and have not grown for SETTLED_S."""
+        silence = self.silence()
+        return [
+            run.run_key
+            for run in list(self._catalog.runs.values())
+            if run.stored and run.status != "running" and silence.get(run.run_key, SETTLED_S) >= SETTLED_S
+        ]
+
+    def paths(self) -> dict[int, str]:
+        """Every run by key."""
+        return {run.run_key: path for path, run in self._catalog.runs.items()}
+
+    def files(self, runs: Iterable[int] | None = None) -> dict[str, dict[str, FileRead]]:
+        """Path of each of these runs (None = all) -> its segments by name, as far as they were read."""
+        wanted = None if runs is None else set(runs)
+        return {
+            run.path: {
+                s.name: FileRead(offset=s.byte_offset, lost=s.lost, bad_lines=s.bad_lines, refused=s.refused)
+                for s in run.segments.values()
+            }
+            for run in self._catalog.runs.values()
+            if wanted is None or run.run_key in wanted
+        }
 
     def _look(self) -> list[str]:
         if self._only is not None:
             return self._only
         now = time.monotonic()
         if now >= self._walk_again:
-            self._paths = find_runs(self._store.root)
+            unread: dict[str, str] = {}
+            self._paths = find_runs(self._store.root, unread)
+            self._unread[""] = unread
             self._walk_again = time.monotonic() + _WALK_SHARE * (time.monotonic() - now)
         return self._paths
 
@@ -100,14 +159,23 @@ class Ingester:
         self.said.add(run_key)
         self._transaction(con, None, path)
 
+    def _read_again(self, con: duckdb.DuckDBPyConnection, path: str) -> int | None:
+        """The run from its beginning; what this tick read of it is thrown away."""
+        self._catalog = Catalog.load(con, self._catalog)
+        if path in self._catalog.runs:
+            self._forget(con, path)
+        return self._read_run(con, path)
+
     def _read_run(self, con: duckdb.DuckDBPyConnection, path: str) -> int | None:
         """Everything new of one run in one transaction; its key when there was something."""
         folder = self._store.root / path
-        files = list_segments(folder)
+        unread: dict[str, str] = {}
+        files = list_segments(folder, unread)
+        self._unread[path] = {f"{path}/{name}": why for name, why in unread.items()}
         known = self._catalog.runs.get(path)
-        if known is not None and _replaced(known, files):
-            self._forget(con, path)
-            known = None
+        if known is not None and (name := _replaced(known, folder, files)):
+            self._notice_replaced(path, name)
+            return self._read_again(con, path)
         if known is not None and all(_unchanged(known, file) for file in files):
             self._first_sight(known, files)
             self._up_to_date.add(known.run_key)
@@ -117,13 +185,21 @@ class Ingester:
         batch = Batch()
         run = known or self._catalog.run(path)
         before = _outline(run)
-        grown = self._read_files(run, folder, files, batch)
+        try:
+            grown = self._read_files(run, folder, files, batch)
+        except Misordered as misordered:
+            self._in_order.add(f"{path}/{misordered.name}")  # once for each file
+            return self._read_again(con, path)
+        except _Replaced as replaced:
+            self._notice_replaced(path, str(replaced))
+            return self._read_again(con, path)
         if not run.launches and not run.stored:  # nothing but a torn header yet, or no trainer
             if not grown:
                 del self._catalog.runs[path]
                 return None
             self._catalog.touch_run(run)
         self._first_sight(run, files)
+        self._notice_two(run, grown)
         if any(not file.is_monitor for file in grown):
             live = (
                 run.run_key in self._up_to_date
@@ -147,45 +223,95 @@ class Ingester:
         known |= found
         return fresh
 
+    def _notice_replaced(self, path: str, name: str) -> None:
+        """A file is not what was read of it: told once, for the index then holds what the file holds."""
+        where = f"{path}/segments/{name}"
+        why = "shortened or replaced after it was read, so the run was read again; restore it if rows are missing"
+        log.warning("%s: %s", where, why)
+        self._notices[where] = why
+
+    def _notice_two(self, run: Run, grown: list[SegmentFile]) -> None:
+        """A rank that still writes under an older launch while a newer one has it too is a second process."""
+        for file in grown if run.run_key in self._up_to_date else []:
+            mine = run.segments[file.name]
+            if mine.launch_no is None or mine.rank is None:
+                continue
+            newer = [
+                s.name
+                for s in run.segments.values()
+                if s.rank == mine.rank and s.launch_no is not None and s.launch_no > mine.launch_no and s.stamp
+            ]
+            self._talking[run.run_key, file.name] += bool(newer)
+            if self._talking[run.run_key, file.name] >= _TWO_TICKS:
+                self._notices[run.path] = (
+                    f"two processes write as rank {mine.rank}, into {file.name} and {newer[-1]}, and only the newer "
+                    "counts; pass rank= and ranks= to each Recorder, or end the other process"
+                )
+
     def _read_files(self, run: Run, folder: Path, files: list[SegmentFile], batch: Batch) -> list[SegmentFile]:
-        """Lines of the files -> batch; the files that had new ones."""
+        """Lines of the files -> batch; the files that had new ones. Raises Misordered, _Replaced."""
         self._catalog.slice(run, ("all", ""), batch)
         grown = []
-        behind: set[tuple[int, int, int, int]] = set()
-        sequences: dict[tuple[int, int, int, int], int | None] = {}
+        behind: set[str] = set()
+        parts: dict[str, Segment] = {}
         for file in files:
             segment = run.segments.get(file.name)
-            if file.series not in behind and (segment is None or file.size > segment.byte_offset):
-                if segment is None:
-                    segment = Segment(name=file.name, last_seq=sequences.get(file.series))
-                if self._read_file(run, segment, folder / "segments" / file.name, batch):
+            if file.series not in behind and (segment is None or not _unchanged(run, file)):
+                if segment is None:  # the numbers go on through the parts
+                    before = parts.get(file.series, Segment(name=""))
+                    segment = Segment(name=file.name, last_seq=before.last_seq, bad_tail=before.bad_tail)
+                read, more = self._read_file(run, segment, folder / "segments" / file.name, batch)
+                if read:
                     grown.append(file)
-                if segment.byte_offset < file.size and self._more:
+                if more:
                     behind.add(file.series)
             if segment is not None:
-                sequences[file.series] = segment.last_seq
+                segment.stamp = file.stamp
+                parts[file.series] = segment
         return grown
 
-    def _read_file(self, run: Run, segment: Segment, path: Path, batch: Batch) -> bool:
+    def _read_file(self, run: Run, segment: Segment, path: Path, batch: Batch) -> tuple[bool, bool]:
+        """Whether there were lines, and whether there are more at once."""
+        offset, trace = segment.byte_offset, segment.trace
         try:
-            chunk = read_chunk(path, segment.byte_offset)
+            chunk = read_chunk(path, offset, trace=trace, scanned=segment.scanned)
+            if limit := bytes_of_a_tick(chunk.lines):
+                chunk = read_chunk(path, offset, limit, trace=trace, scanned=segment.scanned)
         except OSError as error:  # gone since it was listed, or not ours to read: the other files go on
-            self.problems[f"{run.path}/segments/{path.name}"] = error.strerror or str(error)
-            return False
-        self.problems.pop(f"{run.path}/segments/{path.name}", None)
+            why = f"{error.strerror or error}; give this user read permission"
+            self._unread[run.path][f"{run.path}/segments/{path.name}"] = why
+            return False, False
+        if chunk.replaced:
+            raise _Replaced(path.name)
+        segment.scanned = chunk.scanned
         self._more = self._more or chunk.more
+        if chunk.more:
+            self.behind.add(run.run_key)
         if chunk.offset == segment.byte_offset:
-            return False
-        reader = LineReader(self._catalog, run, segment, batch)
+            return False, False
+        reader = LineReader(
+            self._catalog,
+            run,
+            segment,
+            batch,
+            self._store.root / run.path if self._rollouts else None,
+            in_order=f"{run.path}/{path.name}" in self._in_order,
+        )
         if segment.byte_offset and segment.header is None and segment.refused is None:
             _recall(reader, path)
+        at = segment.byte_offset
+        if chunk.skipped is not None:
+            reader.skip(chunk.skipped.start, at, chunk.skipped.reason)
         for line in chunk.lines:
-            reader.read(line)
-        segment.bad_lines += chunk.too_long
-        segment.byte_offset = chunk.offset
+            reader.read(line, at)
+            if segment.refused is not None:  # nothing from here on is read
+                break
+            at += len(line) + 1
+        segment.byte_offset = chunk.offset if segment.refused is None else at
+        segment.trace = chunk.trace if segment.refused is None else ""
         run.segments[segment.name] = segment
         self._catalog.touch_segment(run, segment)
-        return True
+        return True, chunk.more
 
     def _first_sight(self, run: Run, files: list[SegmentFile]) -> None:
         """A run that was there before this process: the age of its newest file stands for its silence."""
@@ -211,6 +337,26 @@ class Ingester:
             self._transaction(con, Batch())
         return given_up
 
+    def _look_for_late_files(self, con: duckdb.DuckDBPyConnection) -> set[int]:
+        """Rollouts whose file was not there when its line was: their rows now, and no event any more."""
+        folders = {run.run_key: self._store.root / path for path, run in self._catalog.runs.items()}
+        batch, found = Batch(), []
+        for line in self._waiting.due():
+            try:
+                batch.extend("rollout", read_rows(folders[line.run_key], line))
+            except RolloutError:
+                self._waiting.again(line)
+            except KeyError:
+                self._waiting.drop([line])
+            else:
+                batch.taken_back.append(line.event)
+                found.append(line)
+        if found:
+            self._transaction(con, batch)
+            self._waiting.drop(found)
+        self.said |= {line.run_key for line in found}
+        return {line.run_key for line in found}
+
     def _transaction(self, con: duckdb.DuckDBPyConnection, batch: Batch | None, forget: str | None = None) -> None:
         """Rows, numbers and offsets, all or nothing."""
         try:
@@ -225,11 +371,13 @@ class Ingester:
             self._reset(con)
             raise
         self._catalog.saved()
+        if batch is not None:
+            self._waiting.add(batch.tables["event"])
 
     def _reset(self, con: duckdb.DuckDBPyConnection) -> None:
         try:
             con.rollback()
-            self._catalog = Catalog.load(con)
+            self._catalog = Catalog.load(con, self._catalog)
         except duckdb.Error:  # the instance is unusable: the owner opens the index again and makes a new ingester
             self._catalog = Catalog()
 
@@ -245,14 +393,27 @@ def _recall(reader: LineReader, path: Path) -> None:
 
 def _outline(run: Run) -> tuple[object, ...]:
     """What of a run can change without a row of its own: launches and their ends, losses of the segments."""
-    launches = [(x.launch_id, x.ranks, x.state, x.end_reason, x.superseded_from) for x in run.launches.values()]
+    launches = [(x.launch_id, x.ranks, x.state, x.end_reason, x.superseded_from) for x in run.launches]
     segments = [(x.name, x.lost, x.bad_lines, x.refused) for x in run.segments.values()]
     return run.status, run.name, launches, segments
 
 
-def _replaced(run: Run, files: list[SegmentFile]) -> bool:
-    sizes = {file.name: file.size for file in files}
-    return any(sizes.get(name, -1) < segment.byte_offset for name, segment in run.segments.items())
+def _replaced(run: Run, folder: Path, files: list[SegmentFile]) -> str | None:
+    """A file that is gone, shorter, or touched without growing and no longer what was read."""
+    there = {file.name: file for file in files}
+    for name, segment in run.segments.items():
+        file = there.get(name)
+        if file is None or file.size < segment.byte_offset:
+            return name
+        if file.size > segment.byte_offset or file.stamp == segment.stamp:
+            continue
+        try:
+            if not is_unchanged(folder / "segments" / name, segment.byte_offset, segment.trace):
+                return name
+        except OSError:  # not ours to read any more: what was read stays
+            continue
+        segment.stamp = file.stamp
+    return None
 
 
 def _unchanged(run: Run, file: SegmentFile) -> bool:

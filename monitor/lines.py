@@ -2,14 +2,16 @@
 file in order.
 
 A bad line (no JSON, a value of the wrong type or range) is counted and skipped as a whole; nothing of it reaches the
-batch, for a line is parsed to the end before its rows are added. A kind that this version does not know is kept whole,
-as the event `wire:<kind>`.
+batch, for a line is parsed to the end before its rows are added. The first ones of a file, and the first holes in its
+numbers, are events as well: `bad_line` and `lost` say where. A kind that this version does not know is kept whole, as
+the event `wire:<kind>`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import cast
 
 from regimescope.monitor.catalog import Catalog, Header, Launch, Run, Segment, json_text
@@ -28,20 +30,48 @@ from regimescope.monitor.fields import (
 )
 from regimescope.monitor.header_reader import read_launch, read_names
 from regimescope.monitor.measures import Measures
+from regimescope.monitor.rollout_index import add_rollouts
 from regimescope.monitor.rows import Batch
+from regimescope.monitor.segments import order_of, series_of
 from regimescope.monitor.wire import decode, plain
 
 MARKS = frozenset({"acknowledge", "snooze", "false_alarm", "confirmed", "reopen", "note"})
 MONITOR_KINDS = frozenset({"command", "mark", "event", "end"})
-TRAINER_KINDS = frozenset({"scalars", "step", "buckets", "ratio_hist", "hist", "event", "ack", "end"})
+TRAINER_KINDS = frozenset({"scalars", "step", "buckets", "ratio_hist", "hist", "rollouts", "event", "ack", "end"})
 STATES = frozenset({"running", "waiting_rollouts", "paused", "evaluating", "checkpointing"})
+MAX_LOCATED = 10
+"Bad lines, and holes, of a file that get an event each: a file of garbage must not fill the index."
+_SHOWN = 80
+
+
+class Misordered(Exception):
+    """A file of an older start came after a newer one had been read: the run must be read again, in order. `name`: of
+    the file.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
 
 
 class LineReader:
     """The lines of one segment, in order."""
 
-    def __init__(self, catalog: Catalog, run: Run, segment: Segment, batch: Batch) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        run: Run,
+        segment: Segment,
+        batch: Batch,
+        folder: Path | None = None,
+        in_order: bool = False,
+    ) -> None:
+        """`folder`: of the run, where its rollouts lie; None = they are left out. `in_order`: take its header as it
+        comes, for the run was read again on its account already.
+        """
         self.catalog, self.run, self.segment, self.batch = catalog, run, segment, batch
+        self._folder = folder
+        self._in_order = in_order
         self._measures = measures = Measures(catalog, run, segment, batch)
         self._kinds: dict[str, Callable[[Record], None]] = {
             "scalars": measures.scalars,
@@ -49,6 +79,7 @@ class LineReader:
             "buckets": measures.buckets,
             "ratio_hist": measures.ratio_hist,
             "hist": measures.hist,
+            "rollouts": self._rollouts,
             "event": self._event,
             "ack": self._ack,
             "end": self._end,
@@ -56,8 +87,8 @@ class LineReader:
             "mark": self._mark,
         }
 
-    def read(self, line: bytes) -> None:
-        """Take one line; never raises for what it says."""
+    def read(self, line: bytes, at: int) -> None:
+        """Take one line; never raises for what it says. `at`: its offset in the file. Raises Misordered."""
         segment = self.segment
         if segment.refused is not None:
             return
@@ -69,15 +100,48 @@ class LineReader:
             self._take(record)
         except WireVersionError as error:
             segment.refused = str(error)
-            self._measures.note("segment_refused", {"file": segment.name, "reason": str(error)})
+            self._measures.note("segment_refused", {"file": segment.name, "offset": at, "reason": str(error)})
             return
-        except (WireError, ControlError, BoundsError, UnicodeEncodeError, RecursionError):
-            segment.bad_lines += 1
-            if segment.last_seq is not None:
-                segment.last_seq += 1  # it took up a number, or the hole would count as a loss as well
+        except UnicodeEncodeError:
+            self.skip(line, at, "half of a surrogate pair, which is no text")
             return
-        if segment.last_seq is not None and sequence > segment.last_seq + 1:
-            segment.lost += sequence - segment.last_seq - 1
+        except RecursionError:
+            self.skip(line, at, "nested too deeply")
+            return
+        except (WireError, ControlError, BoundsError) as error:
+            self.skip(line, at, str(error))
+            return
+        self._count(record, sequence, at)
+
+    def skip(self, line: bytes, at: int, reason: str) -> None:
+        """Count a line that cannot be read. `line`: all of it, or its beginning."""
+        segment = self.segment
+        if segment.refused is not None:
+            return
+        if segment.bad_lines < MAX_LOCATED:
+            where = {"file": segment.name, "offset": at, "reason": _shown(reason.encode()), "text": _shown(line)}
+            self._measures.note("bad_line", where)
+        segment.bad_lines += 1
+        segment.bad_tail += 1
+
+    def _count(self, record: Record, sequence: int, at: int) -> None:
+        """Holes in the numbers are losses, unless bad lines took those numbers up. The header of a later part repeats
+        the last number.
+        """
+        segment = self.segment
+        announced = record["k"] == "event" and record.get("kind") == "dropped"
+        if announced:
+            segment.dropped += _dropped(record)
+        if segment.last_seq is not None:
+            first = segment.last_seq + 1
+            hole = max(0, sequence - first + (record["k"] == "header") - segment.bad_tail)
+            if hole and not announced:
+                if segment.holes < MAX_LOCATED:
+                    span = {"from": first, "to": sequence - (record["k"] != "header"), "records": hole}
+                    self._measures.note("lost", {"file": segment.name, "offset": at, **span})
+                segment.holes += 1
+            segment.lost += hole
+        segment.bad_tail = 0
         segment.last_seq = max(sequence, segment.last_seq or 0)
 
     def recall(self, line: bytes) -> None:
@@ -108,22 +172,48 @@ class LineReader:
             self.segment.header = Header()
             return
         names = read_names(record, self.catalog, self.batch)
-        launch, rank = read_launch(record, len(self.run.launches)), whole(record.get("rank", 0), "rank", MAX_SMALL)
+        declared, rank = read_launch(record, len(self.run.launches)), whole(record.get("rank", 0), "rank", MAX_SMALL)
         run = self.run
-        known = run.launches.get(launch.launch_id)
-        if known is None:
+        launch = self._known_launch(declared.launch_id, rank)
+        lead = None if launch is None else run.lead(launch)
+        if launch is None:
+            launch = declared
             self.catalog.add_launch(run, launch)
-        elif launch.ranks > known.ranks:
-            known.ranks = launch.ranks
-            self.catalog.touch_launch(run, known)
-        self.segment.header = names
-        self.segment.launch_no, self.segment.rank = (known or launch).launch_no, rank
-        run.run_id, run.name = str(record.get("run") or run.path), optional_text(record.get("name"))
-        run.wire_version = max(run.wire_version or 0, cast(int, record["v"]))
-        if known is None:
             run.status, run.ended_at = "running", None
-            run.started_at = run.started_at or launch.started_at
+        elif lead is not None and rank < lead:
+            self.catalog.redeclare(run, launch, declared)
+        if declared.ranks > launch.ranks:
+            launch.ranks = declared.ranks
+            self.catalog.touch_launch(run, launch)
+        self.segment.header = names
+        self.segment.launch_no, self.segment.rank = launch.launch_no, rank
+        if launch is run.newest and (lead is None or rank <= lead):
+            run.run_id, run.name = str(record.get("run") or run.path), optional_text(record.get("name"))
+        run.wire_version = max(run.wire_version or 0, cast(int, record["v"]))
+        run.started_at = run.launches[0].started_at
         self._alive(record)
+
+    def _known_launch(self, launch_id: str, rank: int) -> Launch | None:
+        """The launch that this file belongs to; None = it begins a new one. A rank that writes a second series of files
+        under one launch id is a second start, or a second process: it gets a launch of its own, which supersedes, so
+        that nothing counts twice and nothing is thrown away. Raises Misordered.
+        """
+        run, name = self.run, self.segment.name
+        others = [s for s in run.segments.values() if s.launch_no is not None and s.name != name]
+        known = run.named(launch_id)
+        numbers = {launch.launch_no: launch for launch in known}
+        for other in others:
+            if other.launch_no in numbers and series_of(other.name) == series_of(name):
+                return numbers[other.launch_no]  # an earlier part
+        same = [s for s in others if s.launch_no in numbers and s.rank == rank]
+        starts = len({series_of(s.name) for s in same})
+        newer = same if starts < len(known) else others
+        if not self._in_order and any(order_of(s.name) > order_of(name) for s in newer):
+            raise Misordered(name)
+        if same:
+            files = [min((s.name for s in same), key=order_of), name]
+            self._measures.note("duplicate_rank", {"launch": launch_id, "rank": rank, "files": files})
+        return known[starts] if starts < len(known) else None
 
     def _alive(self, record: Record) -> None:
         """The heartbeat, by the trainer's clock; lines of a monitor are none."""
@@ -139,7 +229,12 @@ class LineReader:
 
     def _launch_of(self) -> Launch | None:
         wanted = self.segment.launch_no
-        return None if wanted is None else next((x for x in self.run.launches.values() if x.launch_no == wanted), None)
+        return None if wanted is None else self.run.launches[wanted]
+
+    def _rollouts(self, record: Record) -> None:
+        place = self._measures.place(record)
+        if self._folder is not None:
+            add_rollouts(record, place, self._folder, self.batch)
 
     # -- events, control, people
 
@@ -167,8 +262,8 @@ class LineReader:
         step = None if record.get("s") is None else whole(record["s"], "s")
         launch_no = self.segment.launch_no
         if launch_no is None:  # a monitor speaks of a launch by its id
-            named = self.run.launches.get(str(payload.get("launch")))
-            launch_no = named.launch_no if named else None
+            named = self.run.named(str(payload.get("launch")))
+            launch_no = named[0].launch_no if named else None
         sequence = whole(record.get("q"), "q")
         row = (
             self.run.run_key,
@@ -209,7 +304,11 @@ class LineReader:
         if launch is None:
             return
         if self.segment.rank == 0 or reason == "error" or launch.ranks == 1:
-            launch.ended_at, launch.end_reason = time_of(record), reason
+            failed = launch.end_reason == "error"  # of another rank: it stays, whichever line is read first
+            if failed and reason != "error":
+                return
+            before = launch.ended_at if failed else None
+            launch.ended_at, launch.end_reason = max(time_of(record) or 0.0, before or 0.0) or None, reason
             self.catalog.touch_launch(self.run, launch)
             if launch is self.run.newest and reason != "rollback":
                 self.run.status, self.run.ended_at = "ended", launch.ended_at
@@ -258,3 +357,17 @@ class LineReader:
             text,
         )
         self.batch.add("mark", (self.run.run_key, *row))
+
+
+def _dropped(record: Record) -> int:
+    """Records that a `dropped` event announces."""
+    data = record.get("data")
+    records = data.get("records") if isinstance(data, dict) else None
+    return records if isinstance(records, int) and not isinstance(records, bool) and records > 0 else 0
+
+
+def _shown(line: bytes) -> str:
+    """The beginning of a line, with whatever is no plain text escaped."""
+    text = line[:_SHOWN].decode("utf-8", "backslashreplace")
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown + "…" * (len(line) > _SHOWN)

@@ -123,6 +123,23 @@ class AlertRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentRow:
+    """Alerts that belong together."""
+
+    incident_id: str
+    signature: str | None
+    "Of the earliest alert that no other explains; None = each of them is explained by another."
+    step_onset: int
+    step_last: int
+    firing: bool
+    "One of its alerts is, on the stretch that counts."
+    superseded: bool
+    "All of them are history: found in a stretch that a later launch repeats."
+    alerts: tuple[str, ...]
+    "Their ids, by onset."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NoteRow:
     """A note that a person left; it changes nothing."""
 
@@ -204,3 +221,5 @@ class SegmentRow:
     bad_lines: int
     refused: str | None = None
     "Why nothing more of this file is read."
+    dropped: int = 0
+    "Of the lost: what the recorder says that it dropped."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -38,11 +39,13 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     root = Path(options.root or os.environ.get("REGIMESCOPE_ROOT") or "runs")
     with read_root(root) as monitor:
-        lines = list_lines(monitor)
+        lines, problems = list_lines(monitor), monitor.problems
     if options.json:
         print(json.dumps([asdict(line) for line in lines], indent=2))
     else:
         print(_table(lines) if lines else f"no runs below {root}")
+    for path, why in problems.items():
+        print(f"not read: {path}: {why}", file=sys.stderr)
     return 0
 
 

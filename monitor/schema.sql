@@ -29,7 +29,7 @@ CREATE TABLE run (
 CREATE TABLE launch (
     run_key         UINTEGER NOT NULL,
     launch_no       USMALLINT NOT NULL,         -- 0, 1, … in order of start
-    launch_id       VARCHAR NOT NULL,           -- shared by the ranks of one start
+    launch_id       VARCHAR NOT NULL,           -- shared by the ranks of one start; where two starts took the same, each is a launch
     started_by      VARCHAR,                    -- fresh | resume | rollback
     started_at TIMESTAMPTZ, ended_at TIMESTAMPTZ, end_reason VARCHAR,   -- finished | stopped | rollback | error | NULL = no end line
     state           VARCHAR,                    -- running | waiting_rollouts | paused | evaluating | checkpointing
@@ -60,8 +60,16 @@ CREATE TABLE segment (                          -- progress of the tail, committ
     launch_no USMALLINT, rank USMALLINT,        -- NULL for the monitor's own segment
     byte_offset UBIGINT NOT NULL, closed BOOLEAN NOT NULL DEFAULT false,     -- offset: just behind the last newline consumed
     last_seq UBIGINT, lost UBIGINT NOT NULL DEFAULT 0, bad_lines UBIGINT NOT NULL DEFAULT 0,   -- lost: holes in q
+    dropped UBIGINT NOT NULL DEFAULT 0,         -- of the lost: what the recorder announced; the rest is missing from the file
+    holes UBIGINT NOT NULL DEFAULT 0,           -- holes that no announcement follows at once
+    bad_tail UBIGINT NOT NULL DEFAULT 0,        -- bad lines since the last good one: their numbers are no hole
+    trace VARCHAR,                              -- of what was read: tells that a file was replaced by another of its name
     refused VARCHAR,                            -- why nothing more of this file is read: a wire version too new
     PRIMARY KEY (run_key, segment)
+);
+
+CREATE TABLE compaction (                       -- steps of a launch whose scalars lie sorted by slice, metric, step; no content of the segments
+    run_key UINTEGER NOT NULL, launch_no USMALLINT NOT NULL, first_step UBIGINT NOT NULL, end_step UBIGINT NOT NULL   -- end: exclusive
 );
 
 -- == numbers ==
@@ -123,12 +131,13 @@ CREATE TABLE step_done (                        -- the `step` line: this rank is
 -- == rollouts, events ==
 CREATE TABLE rollout (                          -- the index; texts and token arrays stay in the Parquet file
     run_key UINTEGER NOT NULL, launch_no USMALLINT NOT NULL, rank USMALLINT NOT NULL, step UBIGINT NOT NULL,
-    update USMALLINT, sample_id UBIGINT NOT NULL, group_id UBIGINT,   -- update at which logp_new was taken; a group answers one prompt
+    update INTEGER, sample_id BIGINT NOT NULL, group_id BIGINT,   -- update at which logp_new was taken; a group answers one prompt
     env VARCHAR, reward DOUBLE, advantage DOUBLE,   -- env: value of the `env` slice
-    length UINTEGER, repetition DOUBLE, correct BOOLEAN,   -- correct: the verifier's verdict; may disagree with the advantage's sign
+    length INTEGER NOT NULL, repetition DOUBLE, correct BOOLEAN,   -- correct: the verifier's verdict; may disagree with the advantage's sign
     finish_reason VARCHAR,                      -- eos | length | aborted | infra (sandbox, verifier, time-out: no failure of the policy)
-    revision UBIGINT, weight_version UBIGINT, lag USMALLINT,   -- at generation; lag: weight versions between generation and training
-    file VARCHAR NOT NULL, row_in_file UINTEGER NOT NULL   -- relative to the run folder
+    pick VARCHAR,                               -- why it was kept: worst | best | random
+    revision BIGINT, weight_version BIGINT, lag INTEGER,   -- at generation; lag: weight versions between generation and training
+    file VARCHAR NOT NULL, row_in_file INTEGER NOT NULL    -- relative to the run folder
 );
 
 CREATE TABLE event (                            -- drops, states, checkpoints, notices; also kinds of a later wire version
@@ -228,7 +237,8 @@ SELECT b.* FROM v_bucket_all b JOIN launch l USING (run_key, launch_no) WHERE l.
 
 CREATE VIEW v_bucket_step_all AS                -- per launch and step, updates added as well, superseded ones too
 SELECT run_key, launch_no, slice_id, step, bucket, max(ts) AS ts, count(*) AS updates, min(ranks) AS ranks, max(revision) AS revision,
-       any_value(w_min) AS w_min, any_value(w_max) AS w_max, sum(tokens)::BIGINT AS tokens,
+       any_value(w_min) AS w_min, any_value(w_max) AS w_max, any_value(eps_low) AS eps_low, any_value(eps_high) AS eps_high,
+       sum(tokens)::BIGINT AS tokens, sum(clamped)::BIGINT AS clamped,
        sum(tokens) / nullif(sum(sum(tokens)) OVER t, 0) AS token_frac,
        sum(clip_high) / nullif(sum(tokens), 0) AS clip_high_frac, sum(clip_low) / nullif(sum(tokens), 0) AS clip_low_frac,
        sum(ratio_sum) / nullif(sum(tokens), 0) AS ratio_mean, sum(weight_sum) / nullif(sum(tokens), 0) AS weight_mean,
@@ -236,7 +246,8 @@ SELECT run_key, launch_no, slice_id, step, bucket, max(ts) AS ts, count(*) AS up
        sum(abs_adv_weight_sum) / nullif(sum(sum(abs_adv_weight_sum)) OVER t, 0) AS grad_mass,
        sum(entropy_sum) / nullif(sum(tokens), 0) AS entropy_mean,
        sum(entropy_effect_sum) * sum(tokens) / nullif(sum(entropy_effect_tokens), 0) AS entropy_effect,
-       sum(log_ratio_sum) / nullif(sum(tokens), 0) AS log_ratio_mean
+       sum(logp_sum) / nullif(sum(tokens), 0) AS logp_mean, sum(log_ratio_sum) / nullif(sum(tokens), 0) AS log_ratio_mean,
+       sum(log_ratio_sq_sum) / nullif(sum(tokens), 0) AS log_ratio_sq_mean
 FROM v_bucket_all GROUP BY run_key, launch_no, slice_id, step, bucket WINDOW t AS (PARTITION BY run_key, launch_no, slice_id, step);
 
 CREATE VIEW v_bucket_step AS                    -- the same, superseded rows left out
@@ -281,7 +292,9 @@ WITH a AS (
 SELECT c.*, l.launch_no, l.ranks, coalesce(a.applied_ranks, 0) AS applied_ranks, a.applied_step, a.revision, a.applied, a.message,
        CASE WHEN a.rejected THEN 'rejected' WHEN a.applied_ranks >= l.ranks THEN 'applied' WHEN a.applied_ranks > 0 THEN 'applying'
             WHEN a.expired OR c.not_after < now() THEN 'expired' ELSE 'pending' END AS status
-FROM command c LEFT JOIN a USING (run_key, command_id) LEFT JOIN launch l ON l.run_key = c.run_key AND l.launch_id = c.launch_id;
+FROM command c LEFT JOIN a USING (run_key, command_id)
+     LEFT JOIN (SELECT run_key, launch_id, max(launch_no) AS launch_no, arg_max(ranks, launch_no) AS ranks FROM launch GROUP BY run_key, launch_id) l
+     ON l.run_key = c.run_key AND l.launch_id = c.launch_id;   -- a launch id that was taken twice means the later start
 
 CREATE VIEW v_alert AS                          -- with the last thing a person said
 SELECT a.*, m.kind AS mark, m.actor AS mark_actor, m.ts AS mark_ts, m.until_step, m.text AS mark_text
@@ -290,5 +303,7 @@ FROM alert a LEFT JOIN (SELECT run_key, alert_id, arg_max(mark, mark.ts) AS m FR
 
 CREATE VIEW v_incident AS
 SELECT run_key, incident_id, min(step_onset) AS step_onset, max(step_last) AS step_last, count(*) AS alerts,
-       arg_min(signature, step_onset) FILTER (inhibited_by IS NULL) AS signature, bool_or(state = 'firing') AS firing
+       list(alert_id ORDER BY step_onset, launch_no, rule, slice_id, ordinal) AS alert_ids,   -- the same order names the signature
+       first(signature ORDER BY step_onset, launch_no, rule, slice_id, ordinal) FILTER (inhibited_by IS NULL) AS signature,
+       bool_or(state = 'firing' AND NOT superseded) AS firing, bool_and(superseded) AS superseded
 FROM alert GROUP BY run_key, incident_id;

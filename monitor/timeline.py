@@ -8,6 +8,7 @@ and the four bounds. Live and replay read through the same functions, so both gi
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +30,7 @@ class LaunchInfo:
 
     launch_no: int
     launch_id: str
+    "Of all its ranks; `#2`, … behind it where a later start took the same id, so that alerts can be told apart."
     started_by: str
     first_step: int
     superseded_from: int | None
@@ -74,14 +76,20 @@ def read_launches(con: Connection, run_key: int) -> list[LaunchInfo]:
            FROM launch WHERE run_key = ? ORDER BY launch_no""",
         [run_key],
     ).fetchall()
+    taken = Counter[str]()
     return [
         LaunchInfo(
-            launch_no=r[0], launch_id=r[1], started_by=r[2], first_step=r[3], superseded_from=r[4], ranks=r[5],
-            ended=r[6], state=r[12], revision=r[7],
+            launch_no=r[0], launch_id=_distinct(r[1], taken), started_by=r[2], first_step=r[3],
+            superseded_from=r[4], ranks=r[5], ended=r[6], state=r[12], revision=r[7],
             bounds=_bounds(r[8]) or _rule_bounds(r[11]), facts=_facts(r[9], r[10], r[11]),
         )
         for r in rows
     ]  # fmt: skip
+
+
+def _distinct(launch_id: str, taken: Counter[str]) -> str:
+    taken[launch_id] += 1
+    return launch_id if taken[launch_id] == 1 else f"{launch_id}#{taken[launch_id]}"
 
 
 def steps_after(con: Connection, run_key: int, launch: LaunchInfo, step: int) -> list[StepSeen]:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import SupportsFloat, SupportsIndex
 
+from regimescope import __version__
 from regimescope.monitor.errors import WireError, WireVersionError
 
 WIRE_VERSION = 1
@@ -84,9 +85,13 @@ def decode(line: bytes) -> dict[str, object]:
     version = record.get("v")
     if not isinstance(version, int) or isinstance(version, bool) or not isinstance(record.get("k"), str):
         raise WireError("no wire line: `v` (a whole number) or `k` (a text) is missing")
+    if version < 1:
+        raise WireError(f"wire version {version}: they count from 1")
     if version > WIRE_VERSION:
+        writer = record.get("writer")  # of a header: the version that is known to read it
+        by = f" of {writer[:60]!r}" if isinstance(writer, str) else ""
         raise WireVersionError(
-            f"wire version {version}, this regimescope reads up to {WIRE_VERSION}: "
+            f"wire version {version}{by}, this regimescope ({__version__}) reads up to {WIRE_VERSION}: "
             "install a newer one (pip install -U regimescope)"
         )
     return record

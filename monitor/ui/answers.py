@@ -107,7 +107,7 @@ def alive(facts: RunFacts, losses: Sequence[SegmentRow] = ()) -> Answer:
     way_back = last_good_checkpoint(facts.checkpoints, facts.open_alerts)
     found = [way_back, last_command(facts.commands), lost_records(losses)]
     note = " · ".join(text for text in found if text)
-    notes = (note,) if note else ()
+    notes = (*((note,) if note else ()), *facts.troubles)
     return Answer(question="Alive?", word=word, tone=tone, text=" · ".join(parts), notes=notes)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from regimescope.monitor import query
 from regimescope.monitor.memo import Memo
 from regimescope.monitor.service import Liveness, Monitor
+from regimescope.monitor.troubles import troubles
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.texts import BOUNDS
 from regimescope.monitor.ui.verdict import LINT, Verdict, open_alerts, verdict
@@ -58,6 +59,8 @@ class RunFacts:
     "Change that the worst open alert proposes; None: none, or already in force."
     lint_remedy: Proposal | None
     "Change that the bounds lint proposes."
+    troubles: tuple[str, ...] = ()
+    "What is wrong with the files and makes numbers wrong or missing, in sentences."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +73,13 @@ class Said:
     bounds: query.BoundsInForce | None
     segments: list[query.SegmentRow]
     notes: list[query.NoteRow]
+    troubles: tuple[str, ...]
     repeated: list[tuple[int, int]]
     "Stretches that a later launch does again."
 
+
+SHOWN = ("duplicate_rank", "second_writer", "segment_refused")
+"Troubles that are told in full; losses and bad lines are counted in the first answer."
 
 _alerts: Memo[list[query.AlertRow]] = Memo()
 _rest: Memo[Said] = Memo()
@@ -95,6 +102,7 @@ def read_said(monitor: Monitor, run_key: int) -> Said:
                 bounds=query.bounds_in_force(con, run_key),
                 segments=query.segments(con, run_key),
                 notes=query.notes(con, run_key),
+                troubles=tuple(f"{t.text}: {t.advice}" for t in troubles(con, run_key) if t.kind in SHOWN),
                 repeated=query.repeated_stretches(con, run_key),
             )
 
@@ -124,7 +132,14 @@ def load_facts(ctx: Context, path: str) -> RunFacts | None:
         verdict=verdict(run, live, said.alerts, ctx.monitor.warming(run.run_key)),
         remedy=_first(active, said.bounds),
         lint_remedy=_first([alert for alert in said.alerts if alert.signature == LINT and alert.open], said.bounds),
+        troubles=(*said.troubles, *_problems(ctx.monitor, run.path)),
     )
+
+
+def _problems(monitor: Monitor, path: str) -> list[str]:
+    """Files of this run that are not read, or were replaced."""
+    mine = path if path == "." else f"{path}/"
+    return [f"{name}: {why}" for name, why in monitor.problems.items() if f"{name}/".startswith(mine) or path == "."]
 
 
 def last_good_step(checkpoints: Sequence[query.EventRow], active: Sequence[query.AlertRow]) -> int | None:

@@ -21,9 +21,10 @@ def healthy(trainer, steps: int = 30) -> None:
 def test_a_collapsed_run_exits_1_and_says_so_in_json(collapsed, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check.main([str(root / "run"), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
-    assert {"run", "status", "steps", "last_step", "verdict", "alerts", "lint", "blind", "lost", "bad_lines"} == set(
-        report
-    )
+    assert set(report) == {
+        "run", "status", "steps", "last_step", "verdict", "alerts", "lint", "blind", "lost", "bad_lines", "troubles",
+    }  # fmt: skip
+    assert report["troubles"] == []
     assert (report["run"], report["steps"], report["status"], report["verdict"]) == ("run", 40, "ended", "critical")
     first = report["alerts"][0]
     assert {"signature", "severity", "step_onset", "step_detected", "driver", "remedy", "state"} <= set(first)

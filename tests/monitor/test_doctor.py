@@ -144,8 +144,9 @@ def test_lost_and_bad_lines_are_counted_per_run(collapsed, root: Path) -> None:
     dropped = json.dumps({"v": 1, "k": "event", "q": 3, "t": time.time(), "kind": "dropped", "data": {"records": 2}})
     segment(root).write_text("".join([lines[0], dropped + "\n", "no line\n", *lines[4:]]))
     lost, bad = sorted(warned(root, "losses"), key=lambda f: "could not be read" in f.text)
-    assert lost.text == "run: 2 records are missing; 2 the recorder says it dropped"
+    assert lost.text == "run: records missing: 2 dropped by the recorder, as it says itself"
     assert bad.text.startswith("run: 1 lines could not be read, in r00000-")
+    assert f"first at byte {len(lines[0]) + len(dropped) + 1} of r00000-" in bad.text and "not a JSON line" in bad.text
 
 
 def test_a_newer_wire_version_is_refused(collapsed, root: Path) -> None:

@@ -213,7 +213,7 @@ def test_holes_in_the_sequence_are_lost_records(root: Path) -> None:
 
 def test_the_sequence_goes_on_through_the_parts(root: Path) -> None:
     write(root, [HEADER, step_line(0, 1)])
-    write(root, [{**HEADER, "q": 2, "part": 1}, step_line(1, 4)], name="r00000-100-1-0001.jsonl")
+    write(root, [{**HEADER, "q": 1, "part": 1}, step_line(1, 3)], name="r00000-100-1-0001.jsonl")
     store = read(root)
     assert rows(store, "SELECT segment, lost FROM segment ORDER BY segment") == [
         ("r00000-100-1-0000.jsonl", 0),

@@ -77,14 +77,16 @@ def test_a_line_over_the_limit_is_skipped_and_counted(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b"\nnext\n")
     chunk = read_chunk(path, 0)
-    assert (chunk.lines, chunk.too_long, chunk.offset) == ([], 1, MAX_LINE_BYTES + 11)
+    assert (chunk.lines, chunk.offset) == ([], MAX_LINE_BYTES + 11)
+    assert chunk.skipped is not None and chunk.skipped.reason == "over 16 MiB in one line"
+    assert chunk.skipped.start == b"x" * 200
     assert read_chunk(path, chunk.offset).lines == [b"next"]
 
 
 def test_a_file_that_became_shorter_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_bytes(b"one\n")
-    assert read_chunk(path, 100).shrunk
+    assert read_chunk(path, 100).replaced
 
 
 @given(
