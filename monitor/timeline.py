@@ -21,7 +21,7 @@ DATED = ("curriculum", "length_limit", "sampling", "state")
 "Events of the log that are passed on as they are."
 
 StepSeen = tuple[int, int, float | None, int | None]
-"(step, ranks that are through, end in unix seconds, sequence number of the lowest rank's line)."
+"(step, ranks that are through; of the lowest of them the end in unix seconds and the number of its line)."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def _distinct(launch_id: str, taken: Counter[str]) -> str:
 def steps_after(con: Connection, run_key: int, launch: LaunchInfo, step: int) -> list[StepSeen]:
     """The steps beyond `step` that some rank has finished, ascending."""
     rows = con.execute(
-        """SELECT step, count(DISTINCT rank), epoch(max(ts)), arg_min(seq, rank) FROM step_done
+        """SELECT step, count(DISTINCT rank), arg_min(epoch(ts), rank), arg_min(seq, rank) FROM step_done
            WHERE run_key = ? AND launch_no = ? AND step::BIGINT > ? GROUP BY step ORDER BY step""",
         [run_key, launch.launch_no, step],
     ).fetchall()
