@@ -6,6 +6,7 @@ RegimescopeError
 ├── WireError          a line or header that is not of the wire format
 │   └── WireVersionError   written by a newer regimescope
 ├── RunError           a run folder that is missing or holds no segments
+├── RolloutError       a Parquet file of rollouts that cannot be read
 ├── StoreError         the index cannot be used
 │   └── StoreOwned     another process owns the index of this root
 └── ControlError       a command that cannot be issued
@@ -33,6 +34,10 @@ class WireVersionError(WireError):
 
 
 class RunError(RegimescopeError):
+    pass
+
+
+class RolloutError(RegimescopeError):
     pass
 
 

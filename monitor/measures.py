@@ -40,7 +40,7 @@ class Measures:
     def __init__(self, catalog: Catalog, run: Run, segment: Segment, batch: Batch) -> None:
         self.catalog, self.run, self.segment, self.batch = catalog, run, segment, batch
 
-    def _place(self, record: Record) -> tuple[int, int, int, int]:
+    def place(self, record: Record) -> tuple[int, int, int, int]:
         """run_key, launch_no, rank, step."""
         step = whole(record.get("s"), "s")
         assert self.segment.launch_no is not None and self.segment.rank is not None
@@ -62,7 +62,7 @@ class Measures:
 
     def scalars(self, record: Record) -> None:
         """Numbers of a step, an update or a slice."""
-        place, update, time = self._place(record), update_of(record), time_of(record)
+        place, update, time = self.place(record), update_of(record), time_of(record)
         values = []
         for name, value in object_of(record.get("m", {}), "m").items():
             if not 0 < len(name) <= _MAX_NAME:
@@ -80,13 +80,13 @@ class Measures:
         """A step is through: its numbers, and the row that says so."""
         self.scalars(record)
         if record.get("sl") is None:
-            self.batch.add("step_done", (*self._place(record), time_of(record), whole(record.get("q"), "q")))
+            self.batch.add("step_done", (*self.place(record), time_of(record), whole(record.get("q"), "q")))
 
     def buckets(self, record: Record) -> None:
         """The seven buckets of an update."""
         assert self.segment.header is not None
         names = self.segment.header.buckets
-        place, update, time = self._place(record), update_of(record) or 0, time_of(record)
+        place, update, time = self.place(record), update_of(record) or 0, time_of(record)
         revision = whole(record.get("rev", 0), "rev")
         bounds = Bounds.from_wire(object_of(record.get("bounds"), "bounds"))
         counts = {c: [whole(x, c) for x in per_bucket(record, c, len(names))] for c in _COUNTS}
@@ -121,7 +121,7 @@ class Measures:
 
     def ratio_hist(self, record: Record) -> None:
         """The histogram over log r, a row per sign."""
-        place, update = self._place(record), update_of(record)
+        place, update = self.place(record), update_of(record)
         edges_id, bins = self._edges(record)
         rows: list[Row] = []
         for key, sign in (("pos", 1), ("neg", -1)):
@@ -141,7 +141,7 @@ class Measures:
 
     def hist(self, record: Record) -> None:
         """Any other histogram."""
-        place, update, name = self._place(record), update_of(record), text_of(record.get("name"), "name")
+        place, update, name = self.place(record), update_of(record), text_of(record.get("name"), "name")
         edges_id, bins = self._edges(record)
         counts = dense(
             [whole(x, "n", MAX_COUNT) for x in list_of(record.get("n"), "n")], list_of(record.get("i"), "i"), bins, 0

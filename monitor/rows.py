@@ -12,13 +12,14 @@ from collections.abc import Mapping
 import duckdb
 import pyarrow as pa
 
-_INT, _FLOAT, _TEXT, _INTS, _FLOATS = "BIGINT", "DOUBLE", "VARCHAR", "BIGINT[]", "DOUBLE[]"
+_INT, _FLOAT, _TEXT, _INTS, _FLOATS, _BOOL = "BIGINT", "DOUBLE", "VARCHAR", "BIGINT[]", "DOUBLE[]", "BOOLEAN"
 _ARROW = {
     _INT: pa.int64(),
     _FLOAT: pa.float64(),
     _TEXT: pa.string(),
     _INTS: pa.list_(pa.int64()),
     _FLOATS: pa.list_(pa.float64()),
+    _BOOL: pa.bool_(),
 }
 _KEY = {"run_key": _INT, "launch_no": _INT, "rank": _INT, "step": _INT}
 _TIMES = ("ts", "issued_at", "not_after")
@@ -43,6 +44,11 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     },
     "hist": {**_KEY, "update": _INT, "slice_id": _INT, "metric_id": _INT, "edges_id": _INT, "counts": _INTS},
     "step_done": {**_KEY, "ts": _FLOAT, "seq": _INT},
+    "rollout": {
+        **_KEY, "row_in_file": _INT, "file": _TEXT, "sample_id": _INT, "group_id": _INT, "env": _TEXT,
+        "reward": _FLOAT, "advantage": _FLOAT, "correct": _BOOL, "length": _INT, "finish_reason": _TEXT,
+        "repetition": _FLOAT, "update": _INT, "revision": _INT, "weight_version": _INT, "lag": _INT, "pick": _TEXT,
+    },
     "event": {
         "run_key": _INT, "launch_no": _INT, "rank": _INT, "seq": _INT, "ts": _FLOAT, "step": _INT, "kind": _TEXT,
         "payload": _TEXT,
@@ -84,6 +90,8 @@ class Batch:
 
     def __init__(self) -> None:
         self.tables: dict[str, list[Row]] = {name: [] for name in TABLES}
+        self.taken_back: list[tuple[int, int, int, int, str]] = []
+        "Events `rollouts_unreadable` that are true no more: run_key, launch_no, rank, seq, file."
 
     def add(self, table: str, row: Row) -> None:
         """A row in the column order of TABLES."""
@@ -107,6 +115,12 @@ class Batch:
 
     def insert(self, con: duckdb.DuckDBPyConnection) -> None:
         """Write all rows; the transaction is the caller's."""
+        for place in self.taken_back:
+            con.execute(
+                """DELETE FROM event WHERE run_key = ? AND launch_no = ? AND rank = ? AND seq = ?
+                   AND kind = 'rollouts_unreadable' AND payload->>'$.file' = ?""",
+                list(place),
+            ).fetchall()
         for table, rows in self.tables.items():
             if rows:
                 _insert(con, table, rows)
