@@ -8,19 +8,15 @@ so that a shared machine does not count; the written-to-drawn time is wall time 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
+from benchmarks._server import cpu_seconds, serving
 from benchmarks.screenshots import chromium
 from playwright.sync_api import Page
 
@@ -113,33 +109,6 @@ def _stats() -> TokenStats:
         ratio_sum=sums, weight_sum=sums, abs_adv_weight_sum=(*sums[:6], 0.0), signed_adv_weight_sum=signed,
         entropy_sum=sums, logp_sum=tuple(-s for s in sums), log_ratio_sum=(0.0,) * 7, log_ratio_sq_sum=(1.0,) * 7,
     )  # fmt: skip
-
-
-@contextlib.contextmanager
-def serving(root: Path, cache: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """A server of the root, with its index in `cache`: address and process."""
-    env = {**os.environ, "REGIMESCOPE_CACHE": str(cache)}
-    command = [sys.executable, "-m", "regimescope.cli", "serve", str(root), "--port", "0"]
-    process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, env=env)
-    try:
-        assert process.stdout is not None
-        found = re.search(r"http://\S+", line := process.stdout.readline())
-        if found is None:
-            sys.exit(f"viewer_cost: the server did not start: {line.strip() or 'see above'}")
-        yield found.group(), psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def cpu_seconds(processes: Sequence[psutil.Process]) -> float:
-    """CPU time of these processes so far, user and system."""
-    total = 0.0
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            total += times.user + times.system
-    return total
 
 
 def browser_processes() -> list[psutil.Process]:

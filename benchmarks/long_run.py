@@ -1,0 +1,147 @@
+"""A million steps through the real path: a process records, `regimescope serve` reads along with its detectors.
+
+`./dev bench long_run` records 1 M steps of 10 numbers (no histograms, one rank) at 4,000 steps a second, samples the
+server's resident memory on the way, and at the end stops the server and counts: every point is in the index exactly
+once, with the sums that the trainer wrote. Flat: the memory grows by less than FLAT_MB per 100,000 steps from 10 % of
+the run to its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from benchmarks._environment import FOLDER, ONE_THREAD
+from benchmarks._runs import BenchmarkError, table
+from benchmarks._server import SeriesClient, cpu_seconds, serving
+from benchmarks._trainer_worker import HEALTHY
+
+from regimescope.monitor.store import Store
+
+FLAT_MB = 2.0
+SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+HEAD = ("steps served", "of the run", "RSS MB", "since 10 %, per 100,000 steps", "seconds", "server CPU s")
+QUIET_S = 60.0
+"Without a new step for so long, the server counts as stuck."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The server at some point of the run."""
+
+    steps: int
+    rss: float
+    "MB."
+    seconds: float
+    cpu: float
+
+
+def follow(client: SeriesClient, server: psutil.Process, steps: int) -> list[Sample]:
+    """A sample at each of SHARES, by the steps that are served. Raises BenchmarkError when nothing more comes."""
+    start = moved = time.monotonic()
+    samples: list[Sample] = []
+    before = -1
+    while len(samples) < len(SHARES):
+        served = client.poll(points=False) + 1
+        now = time.monotonic()
+        moved = now if served != before else moved
+        before = served
+        if now - moved > QUIET_S:
+            raise BenchmarkError(f"the server is at step {served} of {steps} and moves no more")
+        if served >= SHARES[len(samples)] * steps:
+            rss = server.memory_info().rss / 1e6
+            samples.append(Sample(steps=served, rss=rss, seconds=now - start, cpu=cpu_seconds([server])))
+        time.sleep(0.2)
+    return samples
+
+
+def growth(samples: list[Sample], sample: Sample) -> float:
+    """MB per 100,000 steps since 10 % of the run."""
+    base = samples[SHARES.index(0.1)]
+    return (sample.rss - base.rss) / (sample.steps - base.steps) * 1e5 if sample.steps > base.steps else 0.0
+
+
+def check(root: Path, cache: Path, steps: int, sums: dict[str, float]) -> tuple[int, float]:
+    """(points, bytes of the index) when every point is there exactly once; raises BenchmarkError otherwise."""
+    os.environ["REGIMESCOPE_CACHE"] = str(cache)
+    store = Store.open(root)
+    with store.cursor() as con:
+        rows = con.execute(
+            "SELECT name, count(*), count(DISTINCT step), min(step), max(step), fsum(value) FROM v_scalar GROUP BY name"
+        ).fetchall()
+        con.execute("FORCE CHECKPOINT").fetchall()
+    store.close()
+    for name, *found, total in rows:
+        if found != [steps, steps, 0, steps - 1] or not math.isclose(total, sums[name], rel_tol=1e-9):
+            raise BenchmarkError(f"{name}: rows, distinct steps, first and last step are {found}, sum {total}")
+    if {name for name, *_ in rows} != sums.keys():
+        raise BenchmarkError(f"the index holds {[name for name, *_ in rows]}")
+    assert store.path is not None
+    return steps * len(sums), store.path.stat().st_size
+
+
+def measure(folder: Path, steps: int, rate: float) -> bool:
+    """Prints everything; whether memory was flat."""
+    root, cache = folder / "root", folder / "cache"
+    root.mkdir()
+    with serving(root, cache) as (_, server):
+        empty = server.memory_info().rss / 1e6
+        command = [sys.executable, "-m", "benchmarks._trainer_worker", str(root / "run"), str(steps), str(rate)]
+        env = {**os.environ, **ONE_THREAD}
+        trainer = subprocess.Popen(command, cwd=FOLDER.parent, env=env, stdout=subprocess.PIPE, text=True)
+        client = SeriesClient(root, "run", ["accuracy"])
+        samples = follow(client, server, steps)
+        client.close()
+        said, _ = trainer.communicate()
+        if trainer.returncode != 0:
+            raise BenchmarkError("the trainer failed; its own words are above")
+        time.sleep(5.0)
+        after = server.memory_info().rss / 1e6
+    wrote = json.loads(said)
+    points, size = check(root, cache, steps, wrote["sums"])
+    segments = sum(path.stat().st_size for path in (root / "run" / "segments").iterdir())
+    end = samples[-1]
+    print(f"{steps:,} steps of {len(HEALTHY)} numbers; RSS of the server without a run: {empty:.0f} MB")
+    print(table(HEAD, [row(samples, sample, steps) for sample in samples]))
+    print(f"5 s after the end: {after:.0f} MB. Trainer: {steps / wrote['seconds']:,.0f} steps/s, nothing dropped")
+    print(f"served, with detectors: {points / end.seconds:,.0f} points/s, {1e6 * end.cpu / steps:.0f} µs CPU a step")
+    print(f"bytes a point: segments {segments / points:.1f}, index after a checkpoint {size / points:.1f}")
+    print(f"every one of the {points:,} points is in the index exactly once")
+    flat = growth(samples, end) < FLAT_MB
+    verdict = "met" if flat else f"MISSED: {growth(samples, end):.1f} MB"
+    print(f"target: memory grows by less than {FLAT_MB:.0f} MB per 100,000 steps: {verdict}")
+    return flat
+
+
+def row(samples: list[Sample], sample: Sample, steps: int) -> list[str]:
+    grown = f"{growth(samples, sample):+.1f} MB" if sample.steps > samples[SHARES.index(0.1)].steps else "-"
+    figures = [f"{sample.steps / steps:.0%}", f"{sample.rss:.0f}", grown, f"{sample.seconds:.0f}", f"{sample.cpu:.0f}"]
+    return [f"{sample.steps:,}", *figures]
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="./dev bench long_run", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=1_000_000, help="of the run (default 1,000,000)")
+    parser.add_argument("--rate", type=float, default=4000.0, help="steps a second of the trainer (default 4000)")
+    args = parser.parse_args(argv)
+    try:
+        with tempfile.TemporaryDirectory(prefix="regimescope-bench-") as folder:
+            return 0 if measure(Path(folder), args.steps, args.rate) else 1
+    except BenchmarkError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    finally:
+        print(f"load of the machine: {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
