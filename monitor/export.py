@@ -1,5 +1,6 @@
-"""`regimescope export RUN --format csv|parquet|jsonl`: the numbers, events and alerts of one run as files for other
-tools, one file per table.
+"""`regimescope export RUN --format csv|parquet|jsonl`: the numbers, rollouts, events and alerts of one run as files for
+other tools, one file per table. Texts and tokens of rollouts stay in their Parquet files, which other tools read as
+they are.
 
 Read from a private index of the segments, so it works beside a running server. What a later launch repeated is left
 out, except from events and alerts, which say so in `superseded`. Nothing is overwritten: the files are written into
@@ -48,6 +49,9 @@ TABLES = {
         FROM x JOIN hist_edges USING (edges_id) {_SLICES}
         GROUP BY slice_id, part.slice, step, update, x.name, edges_id, bin
         ORDER BY x.name, slice_id, step, update NULLS LAST, bin""",
+    "rollouts": """SELECT launch_no AS launch, rank, step, update, sample_id, group_id, env, reward, advantage, correct,
+               length, finish_reason, repetition, pick, revision, weight_version, lag, file, row_in_file
+        FROM v_rollout ORDER BY step, launch_no, rank, row_in_file""",
     "events": f"""SELECT launch_no AS launch, rank, seq, e.ts AS time, step, kind, payload AS data,
                {_SUPERSEDED} AS superseded
         FROM event e LEFT JOIN launch l USING (run_key, launch_no) ORDER BY launch_no NULLS LAST, seq, rank""",
@@ -163,7 +167,7 @@ def _write_parquet(con: Connection, sql: str, path: Path) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="regimescope export", description="Write the numbers, events and alerts of a run as files."
+        prog="regimescope export", description="Write the numbers, rollouts, events and alerts of a run as files."
     )
     parser.add_argument("run", metavar="RUN", help="run folder, or its path below the root")
     parser.add_argument("--format", choices=("csv", "parquet", "jsonl"), required=True)

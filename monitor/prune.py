@@ -131,7 +131,7 @@ def _ended(root: Path, days: float) -> set[str]:
     """Runs with an end line whose segments have not changed for so many days."""
     store = Store.in_memory(root)
     try:
-        Ingester(store).catch_up()
+        Ingester(store, rollouts=False).catch_up()
         with store.cursor() as con:
             ended = [run.path for run in query.list_runs(con) if run.status == "ended"]
     finally:

@@ -183,3 +183,23 @@ def test_a_wrong_run_or_table(run: str, root: Path, capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         export.main([run, "--format", "csv", "--what", "metric"])
     assert ended.value.code == 2 and not (root / "out").exists()
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
+def test_rollouts_as_the_index_knows_them(run: str, root: Path, form: str, rollout_file) -> None:
+    for step, name in ((1, "rollouts/a.parquet"), (5, "rollouts/b.parquet")):
+        rollout_file(Path(run), name, 2, reward=[math.nan, None], env=['a,"b', None], response=["secret"] * 2)
+        with next((Path(run) / "segments").iterdir()).open("a") as file:
+            line = {"v": 1, "k": "rollouts", "q": 900 + step, "s": step, "file": name, "rows": 2}
+            file.write(json.dumps(line) + "\n")
+    out = root / "out"
+    export.main([run, "--format", form, "--out", str(out), "--what", "rollouts"])
+    rows = read(out, "rollouts", form)
+    missing = "" if form == "csv" else None
+    assert [(int(str(r["step"])), r["file"], int(str(r["row_in_file"]))) for r in rows] == [
+        (1, "rollouts/a.parquet", 0), (1, "rollouts/a.parquet", 1), (5, "rollouts/b.parquet", 0),
+        (5, "rollouts/b.parquet", 1),
+    ]  # fmt: skip
+    assert [r["env"] for r in rows] == ['a,"b', missing] * 2 and rows[1]["reward"] == missing
+    assert math.isnan(as_float(rows[0]["reward"], form)) and rows[0]["pick"] == "random"
+    assert "secret" not in (out / f"rollouts.{form}").read_bytes().decode("latin-1")
