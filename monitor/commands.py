@@ -110,7 +110,7 @@ def issue(
         raise ControlError(f"a command must end some time: ttl_s={ttl_s}")
     if not folder.is_dir():
         raise ControlError(f"{os.fspath(run_dir)} has no control folder: its trainer takes no commands")
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         raise ControlError(f"{folder} cannot be written: commands are for the user who runs the trainer")
     now = time.time()
     command = Command(

@@ -1,5 +1,5 @@
 """Where the server of a root listens: `root/.regimescope/endpoint.json`, mode 0600, written by the server, read by the
-command line.
+command line. Where the root cannot be written it lies beside the index, for this user on this host.
 
 The file holds the read token, so only the user that started the server can talk to it. It is touched every 10 s; on
 another host, where the lock of the index cannot be seen, a young file says that a server is alive there. Standard
@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from regimescope.monitor.places import index_path
 
 FRESH_S = 30.0
 "Younger than this, an endpoint that does not answer from here still counts as alive on another host."
@@ -49,9 +51,22 @@ def endpoint_path(root: str | os.PathLike[str]) -> Path:
     return Path(root) / ".regimescope" / "endpoint.json"
 
 
+def _spare_path(root: str | os.PathLike[str]) -> Path:
+    """The file of a root that cannot be written."""
+    return index_path(Path(root)).with_name("endpoint.json")
+
+
 def write_endpoint(root: str | os.PathLike[str], ep: Endpoint) -> Path:
-    """Write the file with mode 0600 by rename. Raises OSError where the root is read-only."""
-    path = endpoint_path(root)
+    """Write the file with mode 0600 by rename, beside the index where the root cannot be written. Raises OSError where
+    neither can.
+    """
+    try:
+        return _write(endpoint_path(root), ep)
+    except OSError:
+        return _write(_spare_path(root), ep)
+
+
+def _write(path: Path, ep: Endpoint) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"endpoint.{os.getpid()}.tmp")
     with contextlib.suppress(FileNotFoundError):
@@ -67,8 +82,12 @@ def read_endpoint(root: str | os.PathLike[str]) -> Endpoint | None:
     """What the file says; None when it is missing, unreadable or broken. Says nothing about whether the server still
     runs.
     """
+    return _read(endpoint_path(root)) or _read(_spare_path(root))
+
+
+def _read(path: Path) -> Endpoint | None:
     try:
-        values = json.loads(endpoint_path(root).read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
         return Endpoint(
             host=str(values["host"]),
             port=int(values["port"]),
@@ -84,14 +103,19 @@ def read_endpoint(root: str | os.PathLike[str]) -> Endpoint | None:
 def touch_endpoint(root: str | os.PathLike[str]) -> None:
     """Say again that the server is alive; does nothing when the file is gone."""
     with contextlib.suppress(OSError):
-        os.utime(endpoint_path(root))
+        os.utime(_path_in_use(root))
 
 
 def remove_endpoint(root: str | os.PathLike[str], ep: Endpoint) -> None:
     """Take the file away at the end, unless another server wrote its own by now."""
     if read_endpoint(root) == ep:
         with contextlib.suppress(OSError):
-            endpoint_path(root).unlink()
+            _path_in_use(root).unlink()
+
+
+def _path_in_use(root: str | os.PathLike[str]) -> Path:
+    """The file that `read_endpoint` reads."""
+    return endpoint_path(root) if _read(endpoint_path(root)) is not None else _spare_path(root)
 
 
 def is_alive(ep: Endpoint, timeout_s: float = _TIMEOUT_S) -> bool:
@@ -104,10 +128,22 @@ def is_alive(ep: Endpoint, timeout_s: float = _TIMEOUT_S) -> bool:
             return False
 
 
+def ask_health(ep: Endpoint, timeout_s: float = 5.0) -> dict[str, object] | None:
+    """What the server says at GET /api/health; None where it does not answer so, an older one say."""
+    with _connection(ep, timeout_s) as connection:
+        try:
+            connection.request("GET", "/api/health", headers={"x-regimescope-token": ep.token})
+            answer = connection.getresponse()
+            body = json.loads(answer.read()) if answer.status == 200 else None
+        except (OSError, http.client.HTTPException, ValueError):
+            return None
+    return body if isinstance(body, dict) else None
+
+
 def is_fresh(root: str | os.PathLike[str]) -> bool:
     """Whether the file was touched within the last FRESH_S seconds, by this host's clock."""
     try:
-        return time.time() - endpoint_path(root).stat().st_mtime < FRESH_S
+        return time.time() - _path_in_use(root).stat().st_mtime < FRESH_S
     except OSError:
         return False
 

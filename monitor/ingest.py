@@ -20,6 +20,7 @@ from regimescope.monitor.catalog import Catalog, Run, Segment
 from regimescope.monitor.errors import RolloutError, WireError
 from regimescope.monitor.lines import LineReader, Misordered
 from regimescope.monitor.live import CRASHED_FLOOR_S, crashed, median_step_s
+from regimescope.monitor.places import spare_segments
 from regimescope.monitor.progress import FileRead
 from regimescope.monitor.rollout_index import Waiting, bytes_of_a_tick, read_rows
 from regimescope.monitor.rows import Batch
@@ -49,6 +50,7 @@ class Ingester:
         """
         self._store = store
         self._rollouts = rollouts
+        self._spare = spare_segments(store.root, ".")
         self._only = None if only is None else sorted(only)
         self._paths: list[str] = []
         self._walk_again = 0.0
@@ -128,7 +130,9 @@ class Ingester:
         wanted = None if runs is None else set(runs)
         return {
             run.path: {
-                s.name: FileRead(offset=s.byte_offset, lost=s.lost, bad_lines=s.bad_lines, refused=s.refused)
+                s.name: FileRead(
+                    offset=s.byte_offset, lost=s.lost, dropped=s.dropped, bad_lines=s.bad_lines, refused=s.refused
+                )
                 for s in run.segments.values()
             }
             for run in self._catalog.runs.values()
@@ -170,10 +174,10 @@ class Ingester:
         """Everything new of one run in one transaction; its key when there was something."""
         folder = self._store.root / path
         unread: dict[str, str] = {}
-        files = list_segments(folder, unread)
+        files = list_segments(folder, unread, self._spare / path)
         self._unread[path] = {f"{path}/{name}": why for name, why in unread.items()}
         known = self._catalog.runs.get(path)
-        if known is not None and (name := _replaced(known, folder, files)):
+        if known is not None and (name := _replaced(known, files)):
             self._notice_replaced(path, name)
             return self._read_again(con, path)
         if known is not None and all(_unchanged(known, file) for file in files):
@@ -186,7 +190,7 @@ class Ingester:
         run = known or self._catalog.run(path)
         before = _outline(run)
         try:
-            grown = self._read_files(run, folder, files, batch)
+            grown = self._read_files(run, files, batch)
         except Misordered as misordered:
             self._in_order.add(f"{path}/{misordered.name}")  # once for each file
             return self._read_again(con, path)
@@ -248,7 +252,7 @@ class Ingester:
                     "counts; pass rank= and ranks= to each Recorder, or end the other process"
                 )
 
-    def _read_files(self, run: Run, folder: Path, files: list[SegmentFile], batch: Batch) -> list[SegmentFile]:
+    def _read_files(self, run: Run, files: list[SegmentFile], batch: Batch) -> list[SegmentFile]:
         """Lines of the files -> batch; the files that had new ones. Raises Misordered, _Replaced."""
         self._catalog.slice(run, ("all", ""), batch)
         grown = []
@@ -260,7 +264,7 @@ class Ingester:
                 if segment is None:  # the numbers go on through the parts
                     before = parts.get(file.series, Segment(name=""))
                     segment = Segment(name=file.name, last_seq=before.last_seq, bad_tail=before.bad_tail)
-                read, more = self._read_file(run, segment, folder / "segments" / file.name, batch)
+                read, more = self._read_file(run, segment, file.folder / file.name, batch)
                 if read:
                     grown.append(file)
                 if more:
@@ -398,7 +402,7 @@ def _outline(run: Run) -> tuple[object, ...]:
     return run.status, run.name, launches, segments
 
 
-def _replaced(run: Run, folder: Path, files: list[SegmentFile]) -> str | None:
+def _replaced(run: Run, files: list[SegmentFile]) -> str | None:
     """A file that is gone, shorter, or touched without growing and no longer what was read."""
     there = {file.name: file for file in files}
     for name, segment in run.segments.items():
@@ -408,7 +412,7 @@ def _replaced(run: Run, folder: Path, files: list[SegmentFile]) -> str | None:
         if file.size > segment.byte_offset or file.stamp == segment.stamp:
             continue
         try:
-            if not is_unchanged(folder / "segments" / name, segment.byte_offset, segment.trace):
+            if not is_unchanged(file.folder / name, segment.byte_offset, segment.trace):
                 return name
         except OSError:  # not ours to read any more: what was read stays
             continue

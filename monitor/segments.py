@@ -43,6 +43,8 @@ class SegmentFile:
     """A file of `segments/`, with what its name says."""
 
     name: str
+    folder: Path
+    "Where it lies: the run's `segments/`, or beside the index where that cannot be written."
     size: int
     mtime: float
     "Unix seconds of the file system."
@@ -125,14 +127,21 @@ def _looks_like_run(link: os.DirEntry[str]) -> bool:
     return os.path.isdir(link.path) and (link.name == "segments" or os.path.isdir(os.path.join(link.path, "segments")))
 
 
-def list_segments(run_dir: Path, unread: dict[str, str] | None = None) -> list[SegmentFile]:
+def list_segments(run_dir: Path, unread: dict[str, str] | None = None, spare: Path | None = None) -> list[SegmentFile]:
     """The segment files of a run in reading order; empty when the folder is gone. `unread`: as in `find_runs`, by the
-    path below the run folder.
+    path below the run folder. `spare`: folder of those that the run's own could not take.
     """
-    found = []
     said = {} if unread is None else unread
+    found = _files_in(run_dir / "segments", said)
+    if spare is not None and found:
+        found += _files_in(spare, {})
+    return sorted(found, key=lambda f: (f.order, f.name))
+
+
+def _files_in(folder: Path, said: dict[str, str]) -> list[SegmentFile]:
+    found = []
     try:
-        with os.scandir(run_dir / "segments") as entries:
+        with os.scandir(folder) as entries:
             for entry in entries:
                 if not entry.name.endswith(".jsonl"):
                     continue
@@ -143,6 +152,7 @@ def list_segments(run_dir: Path, unread: dict[str, str] | None = None) -> list[S
                 found.append(
                     SegmentFile(
                         name=entry.name,
+                        folder=folder,
                         size=status.st_size,
                         mtime=status.st_mtime,
                         stamp=(status.st_ino, status.st_mtime_ns),
@@ -154,7 +164,7 @@ def list_segments(run_dir: Path, unread: dict[str, str] | None = None) -> list[S
     except OSError as error:
         said["segments"] = f"{error.strerror}; give this user read permission"
         return []
-    return sorted(found, key=lambda f: (f.order, f.name))
+    return found
 
 
 def series_of(name: str) -> str:

@@ -414,6 +414,68 @@ def test_a_line_that_never_ends_holds_up_nothing(
 # -- folders --
 
 
+READ_ONLY = """
+import os, sys
+from pathlib import Path
+from regimescope.monitor import query
+from regimescope.monitor.endpoint import Endpoint, read_endpoint, remove_endpoint, write_endpoint
+from regimescope.monitor.errors import ControlError
+from regimescope.monitor.service import Monitor
+from regimescope.monitor.store import Store
+os.chdir(sys.argv[1])
+root = Path("root")                      # the folders above may be closed to another user
+os.environ["REGIMESCOPE_CACHE"] = "nobody"
+store = Store(root, None)
+monitor = Monitor(root, store=store)
+if os.geteuid() == 0:
+    os.seteuid(65534)
+ep = Endpoint(host="127.0.0.1", port=1, pid=os.getpid(), started=0.0, token="secret")
+path = write_endpoint(root, ep)
+print(path.is_relative_to("nobody"), oct(path.stat().st_mode & 0o777), read_endpoint(root) == ep)
+monitor.root = store.root = root
+monitor.catch_up()
+with monitor.store.cursor() as con:
+    (run,) = query.list_runs(con)
+    alert = query.alerts(con, run.run_key)[0].alert_id
+monitor.mark(run.run_key, kind="acknowledge", alert_id=alert, by="ana")
+monitor.tick()
+with monitor.store.cursor() as con:
+    print(run.status, [a.mark_actor for a in query.alerts(con, run.run_key) if a.alert_id == alert])
+try:
+    monitor.submit(run.run_key, kind="pause", args={}, expect=0, by="ana", why="")
+except ControlError as error:
+    print(error)
+remove_endpoint(root, ep)
+print(read_endpoint(root), sorted(str(p.name) for p in Path("root/run/segments").iterdir() if p.name.startswith("monitor")))
+monitor.stop()
+"""
+
+
+def test_a_root_that_cannot_be_written_is_shown_and_marked_but_not_steered(trainer, root: Path, tmp_path: Path) -> None:
+    recorder = trainer.open()
+    for step in range(40):
+        trainer.step(recorder, step, **trainer.collapsing(step))
+    (root / "run" / "control").mkdir(exist_ok=True)
+    cache = tmp_path / "nobody"
+    cache.mkdir()
+    cache.chmod(0o777)
+    tmp_path.chmod(0o755)
+    folders = [root / "run" / "control", root / "run" / "segments", root / "run", root]
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        code = [sys.executable, "-c", READ_ONLY, str(tmp_path)]
+        done_ = subprocess.run(code, capture_output=True, text=True)
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    recorder.close()
+    assert done_.returncode == 0, done_.stderr
+    published, marked, steered, left = done_.stdout.splitlines()
+    assert published == "True 0o600 True" and marked == "running ['ana']"
+    assert "cannot be written" in steered and left == "None []"
+
+
 def test_a_copied_run_folder_is_a_run_of_its_own_with_its_own_marks_and_alerts(collapsed, root: Path, watch) -> None:
     mark = {"id": "0199a3c4-81aa-7000-8000-0000000000b2", "by": "ana", "kind": "note", "text": "hm"}
     monitor_header = line("header", 0, run="r", role="monitor", part=0)

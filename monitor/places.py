@@ -1,0 +1,30 @@
+"""Where things lie that are not in a run folder: the index of a root, and beside it what a root that cannot be written
+has no room for (`endpoint.json`, the monitor's own segments). Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """REGIMESCOPE_CACHE, else `regimescope` in the user's cache folder."""
+    if named := os.environ.get("REGIMESCOPE_CACHE"):
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "regimescope"
+
+
+def index_path(root: Path) -> Path:
+    """`<user cache>/regimescope/<hash of root>/monitor.duckdb`, on local disk also where the root is not;
+    REGIMESCOPE_CACHE replaces the first two.
+    """
+    digest = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
+    return cache_folder() / digest / "monitor.duckdb"
+
+
+def spare_segments(root: Path, run: str) -> Path:
+    """Folder of the monitor's own segments of a run (its path below the root) that cannot be written."""
+    return index_path(root).parent / "segments" / run
