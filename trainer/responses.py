@@ -123,12 +123,17 @@ def response_metrics(
         "eos_frac": _mean(ended),
         "truncated_frac": _mean(~ended),
     }
-    for percent, value in zip(PERCENTILES, np.percentile(rows.length, PERCENTILES), strict=True):
-        metrics[f"response_length_p{percent}"] = float(value)
+    metrics |= length_percentiles(rows.length)
     for outcome in ("correct", "incorrect"):
         if (outcomes == outcome).any():
             metrics[f"response_length_{outcome}_mean"] = _mean(rows.length[outcomes == outcome])
     return metrics | _repetition_metrics(rows, sure_run)
+
+
+def length_percentiles(lengths: Counts) -> dict[str, Metric]:
+    """Order statistics of response lengths, at least one."""
+    values = np.percentile(lengths, PERCENTILES)
+    return {f"response_length_p{percent}": float(value) for percent, value in zip(PERCENTILES, values, strict=True)}
 
 
 def _repetition_metrics(rows: ResponseStatistics, sure_run: int) -> dict[str, Metric]:

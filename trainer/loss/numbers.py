@@ -87,6 +87,13 @@ def loss_numbers(result: PolicyLoss, sum_p2: Tensor) -> Tensor:
     return torch.stack([*(number.double() for number in summed), *extremes])
 
 
+def no_numbers() -> Tensor:
+    """Those of no token: what `joined` adds nothing by."""
+    vector = torch.zeros(SIZE, dtype=torch.float64)
+    vector[-2], vector[-1] = -torch.inf, torch.inf
+    return vector
+
+
 def joined(a: Tensor, b: Tensor) -> Tensor:
     """Both together."""
     extremes = [torch.maximum(a[-2], b[-2]), torch.minimum(a[-1], b[-1])]

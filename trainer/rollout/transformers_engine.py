@@ -3,7 +3,8 @@
 A loop over the key-value cache instead of `generate` (2.5 times faster for the tiny policy): each prompt is read once
 and its cache repeated n times, rows that ended leave the batch, the log-probability of each sampled token is kept. One
 uniform number per row and position, drawn at the start, decides each token, so that no response depends on when other
-rows leave. A model whose cache is no list of keys and values (recurrent layers) reads the whole row for each token.
+rows leave, or on how the prompts are split over several calls (`SamplingSpec.first`). A model whose cache is no list of
+keys and values (recurrent layers) reads the whole row for each token.
 """
 
 from __future__ import annotations
@@ -90,8 +91,7 @@ class _Batch:
         self.policy, self.spec = policy, spec
         self.device = policy.model.device
         count = len(prompts) * spec.n
-        generator = torch.Generator().manual_seed(spec.seed)
-        self.uniform = torch.rand(count, spec.max_tokens, dtype=torch.float64, generator=generator).to(self.device)
+        self.uniform = _uniform(spec, count).to(self.device)
         self.tokens = torch.full((count, spec.max_tokens), policy.pad_id, device=self.device)
         self.logps = torch.zeros(count, spec.max_tokens, device=self.device)
         self.lengths = torch.zeros(count, dtype=torch.long, device=self.device)
@@ -195,3 +195,11 @@ class _Batch:
         if self.cache is not None:
             self.cache.batch_select_indices(keep)
         return token[keep]
+
+
+def _uniform(spec: SamplingSpec, count: int) -> Tensor:
+    """[count, max_tokens] float64 in [0, 1). Those of the rows before are drawn and left: 10 ns each."""
+    before = spec.first * spec.n
+    generator = torch.Generator().manual_seed(spec.seed)
+    drawn = torch.rand(before + count, spec.max_tokens, dtype=torch.float64, generator=generator)
+    return drawn[before:]

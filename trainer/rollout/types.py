@@ -27,6 +27,9 @@ class SamplingSpec:
     "Longest response, end token included, at least 1."
     seed: int
     "The same seed, prompts, settings and weights give the same rollouts."
+    first: int = 0
+    """Number of the first prompt, where the prompts are a part of a batch: each part then draws the random numbers that
+    it has in the whole."""
     temperature: float = 1.0
     "Divides the logits; 0 = greedy."
     stop_ids: tuple[int, ...] = ()
@@ -39,6 +42,8 @@ class SamplingSpec:
     def __post_init__(self) -> None:
         if self.n < 1 or self.max_tokens < 1:
             raise SamplingError(f"n and max_tokens must be at least 1, got n={self.n}, max_tokens={self.max_tokens}")
+        if self.first < 0:
+            raise SamplingError(f"first must be at least 0, got {self.first}")
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise SamplingError(f"temperature must be finite and at least 0, got {self.temperature}")
         if self.top_p != 1.0 or self.top_k != 0:
