@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import random
 
 import plotly.offline
 import pytest
@@ -197,6 +198,56 @@ def test_another_launch_is_another_epoch_and_everything_again(client, run, monit
     assert after["last"] == 44
     assert after["series"]["accuracy"]["x"] == list(range(45))
     assert after["series"]["accuracy"]["y"][40:] == [0.9] * 5
+
+
+@pytest.mark.parametrize("since", [-1, 40, 59, 60, 1000])
+@pytest.mark.parametrize("epoch", ["", "made-up", "older"])
+def test_a_browser_of_another_epoch_gets_everything_whatever_it_has(
+    serve_as, run, monitor, tmp_path, write_step, epoch, since
+):
+    older = series(serve_as(monitor), "accuracy")["epoch"]
+    monitor.stop()
+    again = Monitor(monitor.root, store=Store.open(monitor.root, path=tmp_path / "index.duckdb"))
+    try:
+        again.tick()  # the same index, another server
+        client = serve_as(again)
+        body = series(client, "accuracy", epoch=older if epoch == "older" else epoch, since=since)
+        assert body["epoch"] != older and body["last"] == 59
+        assert body["series"]["accuracy"]["x"] == list(range(60))
+    finally:
+        again.stop()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_browser_that_follows_has_what_one_that_comes_later_gets(client, monitor, record, write_step, seed):
+    chance, names = random.Random(seed), "accuracy,R4.token_frac,pos.w_max"
+    recorder, step, epoch, since, held, restarts = record(monitor.root / "demo"), 0, "", -1, {}, 0
+    write_step(recorder, 0)
+    for round_ in range(40):
+        act = chance.choice(["step", "step", "step", "quiet", "resume", "replaced"] if step else ["step"])
+        if act == "step":
+            for _ in range(chance.randint(1, 3)):
+                step += 1
+                write_step(recorder, step, accuracy=chance.random())
+        elif act == "resume":
+            recorder.close()
+            step = chance.randint(0, step)
+            recorder = record(monitor.root / "demo", launch=f"l{round_}", start="resume", first_step=step)
+            write_step(recorder, step, accuracy=chance.random())
+        elif act == "replaced":  # the oldest file is written anew: the run is read again from the beginning
+            oldest = min((monitor.root / "demo" / "segments").iterdir())
+            oldest.write_text(oldest.read_text().replace('"accuracy":0.', '"accuracy":0.1', 1))
+        monitor.tick()
+        body = series(client, names, epoch=epoch, since=since)
+        if body["epoch"] != epoch:
+            held, restarts = {}, restarts + 1
+        for name, found in body.get("series", {}).items():
+            held.setdefault(name, {}).update(zip(found["x"], found["y"], strict=True))
+        epoch, since = body["epoch"], body["last"]
+        fresh = series(client, names)
+        assert (fresh["epoch"], fresh["last"]) == (epoch, since)
+        assert held == {name: dict(zip(f["x"], f["y"], strict=True)) for name, f in fresh["series"].items()}, act
+    assert restarts > 1
 
 
 def test_non_finite_values_are_null_and_counted(client, run, monitor, write_step):
