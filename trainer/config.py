@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from regimescope.monitor.bounds import Bounds, Limits, SignBounds, SignLimits, SignRule, WeightRule
+from regimescope.monitor.rollouts import RolloutOptions
 from regimescope.trainer.loss.aggregation import Aggregation
 from regimescope.trainer.loss.kl import KlEstimator
 from regimescope.trainer.loss.mismatch import MismatchCorrection, MismatchMode
@@ -166,6 +167,18 @@ class RecordSection:
     "A response shorter than this counts in short_frac."
     sure_run: int = 3000
     "A response with this many tokens of p > .99 in a row counts in sure_run_frac."
+    rollouts_every: int = 1
+    "Steps from one to the next whose responses are kept; 0 = none."
+    rollouts_limit: int = 16
+    "Responses of such a step that are kept, per rank: the worst, the best, others by chance."
+    rollouts_texts: bool = True
+    "Keep prompts, responses and token ids; false = the numbers alone."
+
+    def rollouts(self) -> RolloutOptions | None:
+        """None = none are kept."""
+        if self.rollouts_every == 0:
+            return None
+        return RolloutOptions(every=self.rollouts_every, limit=self.rollouts_limit, texts=self.rollouts_texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,11 +38,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
 POSITIVE = (
     "rollout.prompts", "rollout.max_tokens", "rollout.temperature", "update.lr", "update.passes", "update.batch",
     "update.clip_grad", "threads", "checkpoint.keep", "evaluation.prompts", "record.short_tokens", "record.sure_run",
+    "record.rollouts_limit",
 )  # fmt: skip
 NOT_NEGATIVE = (
     "steps", "pace", "seed", "rollout.stale", "rollout.overlong", "rollout.resample", "advantage.eps",
     "update.micro_batch", "update.constant_length", "kl.coef", "evaluation.every", "checkpoint.every",
     "record.effect_every", "record.effect_seed",
+    "record.rollouts_every",
 )  # fmt: skip
 MOST_ROUNDS = 3
 "Of dynamic sampling."
