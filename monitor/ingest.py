@@ -190,7 +190,7 @@ class Ingester:
         run = known or self._catalog.run(path)
         before = _outline(run)
         try:
-            grown = self._read_files(run, files, batch)
+            grown, behind = self._read_files(run, files, batch)
         except Misordered as misordered:
             self._in_order.add(f"{path}/{misordered.name}")  # once for each file
             return self._read_again(con, path)
@@ -203,7 +203,7 @@ class Ingester:
                 return None
             self._catalog.touch_run(run)
         self._first_sight(run, files)
-        self._notice_two(run, grown)
+        self._notice_two(run, [file for file in grown if file.series not in behind])
         if any(not file.is_monitor for file in grown):
             live = (
                 run.run_key in self._up_to_date
@@ -235,7 +235,9 @@ class Ingester:
         self._notices[where] = why
 
     def _notice_two(self, run: Run, grown: list[SegmentFile]) -> None:
-        """A rank that still writes under an older launch while a newer one has it too is a second process."""
+        """A rank that still writes under an older launch while a newer one has it too is a second process. `grown`:
+        files that are read to their end; what waited to be read says nothing about now.
+        """
         for file in grown if run.run_key in self._up_to_date else []:
             mine = run.segments[file.name]
             if mine.launch_no is None or mine.rank is None:
@@ -252,8 +254,10 @@ class Ingester:
                     "counts; pass rank= and ranks= to each Recorder, or end the other process"
                 )
 
-    def _read_files(self, run: Run, files: list[SegmentFile], batch: Batch) -> list[SegmentFile]:
-        """Lines of the files -> batch; the files that had new ones. Raises Misordered, _Replaced."""
+    def _read_files(self, run: Run, files: list[SegmentFile], batch: Batch) -> tuple[list[SegmentFile], set[str]]:
+        """Lines of the files -> batch; the files that had new ones, and the series that have more. Raises Misordered,
+        _Replaced.
+        """
         self._catalog.slice(run, ("all", ""), batch)
         grown = []
         behind: set[str] = set()
@@ -272,7 +276,7 @@ class Ingester:
             if segment is not None:
                 segment.stamp = file.stamp
                 parts[file.series] = segment
-        return grown
+        return grown, behind
 
     def _read_file(self, run: Run, segment: Segment, path: Path, batch: Batch) -> tuple[bool, bool]:
         """Whether there were lines, and whether there are more at once."""

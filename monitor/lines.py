@@ -147,7 +147,8 @@ class LineReader:
     def recall(self, line: bytes) -> None:
         """The header of a file that an earlier process began to read."""
         record = decode(line)
-        self.segment.header = read_names(record, self.catalog, self.batch)
+        if record.get("role") == "monitor" or self.segment.launch_no is not None:  # else it was a bad one
+            self.segment.header = read_names(record, self.catalog, self.batch)
 
     # -- headers
 

@@ -260,3 +260,41 @@ def test_of_any_resumes_and_rollbacks_one_launch_counts_at_each_step(
     assert found == sorted(counts.items())
     assert all(count == 1 for _, count in per_rank)
     store.close()
+
+
+@pytest.mark.usefixtures("small_reads")
+@pytest.mark.parametrize("seed", range(6))
+def test_files_with_a_broken_header_or_a_strange_name_end_no_differently(seed: int, root: Path, differing) -> None:
+    """A header that comes late, in a later part only, or in a file that has no place in the order."""
+    chance = random.Random(seed)
+    broken = File("run/segments/r00000-100-1-0000.jsonl", b'{"v":1,"k":"header","q":0,"role":"trainer"}\n')
+    for s in range(20):
+        step(broken, s, 0)
+    part = next_part(broken, rank=0, ranks=1, launch="a")
+    step(part, 20, 0)
+    later = trainer("run", 0, 200, "b", ranks=1, first_step=5)
+    for s in range(5, 9):
+        step(later, s, 0)
+    strange = [File(f"run/segments/{name}.jsonl") for name in ("notes", "segment", "r1-2")]
+    for number, file in enumerate(strange):
+        header(file, rank=0, ranks=1, launch=f"s{number}", first_step=8)
+        step(file, 8, 0)
+    store = Store.in_memory(root)
+    ingester = Ingester(store)
+    growing = [broken, part, later, *strange]
+    while growing:
+        file = chance.choice(growing)
+        if file.before in growing:
+            file = broken
+        arrive(root, file, chance.choice([200, 3000]))
+        if file.arrived >= len(file.data):
+            growing.remove(file)
+        ingester.tick()
+    ingester.catch_up()
+    once = rebuilt(root)
+    assert differing(store, once) == {}
+    with once.cursor() as con:
+        assert con.execute("SELECT count(*) FROM launch").fetchall() == [(5,)]
+        assert con.execute("SELECT sum(bad_lines) >= 100 FROM segment").fetchall() == [(True,)]
+    once.close()
+    store.close()
