@@ -13,7 +13,7 @@ import platform
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Literal
 
 from regimescope import __version__
 from regimescope.monitor import query
+from regimescope.monitor.endpoint import ask_health
 from regimescope.monitor.errors import RunError, WireError
 from regimescope.monitor.ingest import Ingester
 from regimescope.monitor.owner import Owner, owner_of
@@ -38,6 +39,8 @@ RECENT_S = 3600.0
 "A file that was written within that time is no old copy, whose time of change would say nothing."
 SILENT_S = 600.0
 "A run without an end line is reported after this silence."
+LAG_S = 10.0
+"Lines that a running server has not read for longer are reported; it reads every 0.25 s."
 TAIL_BYTES = 1 << 20
 "The newest line is looked for in that much of a segment's end."
 
@@ -138,7 +141,10 @@ def lag(root: Path, owner: Owner) -> Iterator[Finding]:
     """Bytes of the segments that the index has not read yet."""
     sizes = {f"{run}/segments/{f.name}": f.size for run in find_runs(root) for f in list_segments(root / run)}
     total = sum(sizes.values())
-    if owner.in_use:
+    told = ask_health(owner.endpoint) if owner.endpoint is not None and owner.answers else None
+    if told is not None:
+        yield from _told(told)
+    elif owner.in_use:
         text = f"{_size(total)} of segments; how much is unread only the owner of the index knows"
         yield Finding(level="note", topic="lag", text=text, advice="compare a run's last step on its page with its log")
     elif owner.index.offsets is None:
@@ -149,6 +155,36 @@ def lag(root: Path, owner: Owner) -> Iterator[Finding]:
         unread = sum(max(0, size - owner.index.offsets.get(name, 0)) for name, size in sizes.items())
         text = f"{unread} bytes of {total} not read into the index yet; no server runs, the next one reads them"
         yield Finding(level="ok", topic="lag", text=text)
+
+
+def _told(health: Mapping[str, object]) -> Iterator[Finding]:
+    """What the server that runs says of itself (`GET /api/health`)."""
+    state, age = health.get("degraded"), _number(health, "tick_age_s")
+    if isinstance(state, dict):
+        since = f"for {_span(max(0.0, time.time() - _number(state, 'since')))}"
+        text = f"store degraded {since}: {state.get('reason')}"
+        advice = "free space where the index lies; the server tries again every few seconds and loses nothing"
+        yield Finding(level="warning", topic="store", text=text, advice=advice)
+    elif age > LAG_S:
+        advice = "it reads a large log, or hangs: see its output; if nothing changes within minutes, start it again"
+        text = f"the server has not finished a look at the segments for {_span(age)}"
+        yield Finding(level="warning", topic="store", text=text, advice=advice)
+    listed = health.get("runs")
+    late = [run for run in listed if isinstance(run, dict)] if isinstance(listed, list) else []
+    for run in late:
+        if _number(run, "lag_s") > LAG_S:
+            unread = _size(int(_number(run, "unread_bytes")))
+            text = f"{run.get('path')}: {unread} not read yet, for up to {_span(_number(run, 'lag_s'))}"
+            advice = "a server that was just started reads on; else log less per step, or give it a faster disk"
+            yield Finding(level="warning", topic="lag", text=text, advice=advice)
+    waiting = int(_number(health, "unread_bytes"))
+    text = f"{waiting} bytes not read into the index yet; the server's last look began {age:.1f} s ago"
+    yield Finding(level="ok", topic="lag", text=text)
+
+
+def _number(values: Mapping[str, object], name: str) -> float:
+    value = values.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def runs(root: Path) -> Iterator[Finding]:

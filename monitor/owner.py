@@ -15,9 +15,9 @@ from typing import Literal
 import duckdb
 
 from regimescope.monitor.endpoint import Endpoint, is_alive, is_fresh, read_endpoint
-from regimescope.monitor.store import SCHEMA_HASH, index_path
+from regimescope.monitor.store import doubts, index_path, is_database, is_locked
 
-State = Literal["missing", "free", "owned", "stale", "denied"]
+State = Literal["missing", "free", "owned", "stale", "foreign", "denied"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,8 @@ class Index:
 
     path: Path
     state: State
-    "missing | free | owned by a process | stale: not one that this version reads | denied: not ours to read"
+    """missing | free | owned by a process | stale: not one that this version reads | foreign: another program's |
+    denied: not ours to read"""
     pid: int | None = None
     "Of the owner, where the lock tells it."
     offsets: dict[str, int] | None = None
@@ -73,15 +74,17 @@ def read_index(path: Path) -> Index:
         return Index(path=path, state="owned")
     except duckdb.Error as error:
         message = str(error)
-        if "lock" in message.lower():
+        if is_locked(message):
             pid = re.search(r"PID (\d+)", message)
             return Index(path=path, state="owned", pid=int(pid[1]) if pid else None)
-        return Index(path=path, state="denied" if "permission" in message.lower() else "stale")
+        if "permission" in message.lower():
+            return Index(path=path, state="denied")
+        return Index(path=path, state="stale" if is_database(path) else "foreign")
     try:
-        if connection.execute("SELECT schema_hash FROM meta").fetchall() != [(SCHEMA_HASH,)]:
-            return Index(path=path, state="stale")
+        if (doubt := doubts(connection)) is not None:
+            return Index(path=path, state="foreign" if doubt == "foreign" else "stale")
         rows = connection.execute("SELECT path, segment, byte_offset FROM segment JOIN run USING (run_key)").fetchall()
-    except duckdb.Error:  # a database of another program
+    except duckdb.Error:  # damaged
         return Index(path=path, state="stale")
     finally:
         connection.close()

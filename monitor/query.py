@@ -13,13 +13,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from regimescope.monitor.bounds import Bounds, Limits, WeightRule
+from regimescope.monitor.buckets import BucketRow, buckets
+from regimescope.monitor.envelopes import envelope, envelopes
 from regimescope.monitor.errors import BoundsError
+from regimescope.monitor.histograms import (
+    Histogram,
+    RatioHeatmap,
+    RatioHistogram,
+    histogram,
+    histogram_names,
+    ratio_heatmap,
+    ratio_histogram,
+)
 from regimescope.monitor.records import (
     AlertRow,
     BoundChange,
     BoundsInForce,
     CommandRow,
     EventRow,
+    IncidentRow,
     Latest,
     NoteRow,
     RunRow,
@@ -27,12 +39,14 @@ from regimescope.monitor.records import (
     Series,
     SliceRow,
 )
+from regimescope.monitor.rollout_rows import RolloutRow, rollout_group, rollouts
 from regimescope.monitor.series import (
+    ALL_STEPS,
     BOUND_NAMES,
     BUCKET_COLUMNS,
     Connection,
+    Steps,
     by_slice,
-    envelope,
     is_known_metric,
     latest,
     metric_names,
@@ -42,27 +56,40 @@ from regimescope.monitor.series import (
 )
 
 __all__ = [
+    "ALL_STEPS",
     "BOUND_NAMES",
     "BUCKET_COLUMNS",
     "AlertRow",
     "BoundChange",
     "BoundsInForce",
+    "BucketRow",
     "CommandRow",
     "Connection",
     "EventRow",
+    "Histogram",
+    "IncidentRow",
     "Latest",
     "NoteRow",
+    "RatioHeatmap",
+    "RatioHistogram",
+    "RolloutRow",
     "RunRow",
     "SegmentRow",
     "Series",
     "SliceRow",
+    "Steps",
     "alerts",
     "bounds_in_force",
+    "buckets",
     "by_slice",
     "checkpoints",
     "commands",
     "envelope",
+    "envelopes",
     "events",
+    "histogram",
+    "histogram_names",
+    "incidents",
     "is_known_metric",
     "latest",
     "list_runs",
@@ -71,7 +98,11 @@ __all__ = [
     "news",
     "news_of",
     "notes",
+    "ratio_heatmap",
+    "ratio_histogram",
     "repeated_stretches",
+    "rollout_group",
+    "rollouts",
     "rows_after",
     "run_by_key",
     "run_by_path",
@@ -81,7 +112,7 @@ __all__ = [
     "slices",
     "step_count",
     "step_times",
-]  # fmt: skip
+]
 
 T = TypeVar("T")
 
@@ -133,6 +164,14 @@ def alerts(con: Connection, run_key: int) -> list[AlertRow]:
     return [AlertRow(**{**r, "evidence": _object(r["evidence"]), "remedy": _object(r["remedy"])}) for r in rows]
 
 
+def incidents(con: Connection, run_key: int) -> list[IncidentRow]:
+    """The one that began last first."""
+    sql = """SELECT incident_id::VARCHAR AS incident_id, signature, step_onset::BIGINT AS step_onset,
+                    step_last::BIGINT AS step_last, firing, superseded, alert_ids::VARCHAR[] AS alerts
+             FROM v_incident WHERE run_key = ? ORDER BY step_onset DESC, step_last DESC, incident_id"""
+    return [IncidentRow(**{**r, "alerts": tuple(r["alerts"])}) for r in _rows(con, sql, [run_key])]
+
+
 def commands(con: Connection, run_key: int) -> list[CommandRow]:
     """Newest first."""
     sql = """SELECT command_id::VARCHAR AS command_id, launch_id, kind, args, expected_revision AS expect,
@@ -174,7 +213,8 @@ def checkpoints(con: Connection, run_key: int) -> list[EventRow]:
 
 def segments(con: Connection, run_key: int) -> list[SegmentRow]:
     """The tailed files with what was lost in them."""
-    sql = "SELECT segment, byte_offset, lost, bad_lines, refused FROM segment WHERE run_key = ? ORDER BY segment"
+    sql = """SELECT segment, byte_offset, lost, dropped, bad_lines, refused FROM segment
+             WHERE run_key = ? ORDER BY segment"""
     return [SegmentRow(**r) for r in _rows(con, sql, [run_key])]
 
 

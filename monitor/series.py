@@ -1,5 +1,5 @@
-"""Points of a metric for charts and tiles: after a step, thinned to an envelope, the newest. The SQL of it; `query.py`
-is the public door.
+"""Points of a metric for charts and tiles: after a step, and the newest. The SQL of it; `query.py` is the public door,
+`envelopes.py` thins them.
 
 A metric is a scalar by its name, `<bucket>.<column>` ("R4.clip_low_frac"), or one of the four bounds ("pos.w_min").
 """
@@ -24,7 +24,17 @@ BOUND_NAMES = ("pos.w_min", "pos.w_max", "neg.w_min", "neg.w_max")
 
 Connection = duckdb.DuckDBPyConnection
 
+Steps = tuple[int | None, int | None]
+"First and last step of a range, both in it; None = the first or last there is."
+ALL_STEPS: Steps = (None, None)
+
 _LAST_STEP = 1 << 62
+
+
+def span(steps: Steps) -> tuple[int, int]:
+    """The two ends as SQL takes them."""
+    first, last = steps
+    return max(0, first or 0), _LAST_STEP if last is None else max(-1, last)
 
 
 def metric_names(con: Connection, run_key: int) -> list[str]:
@@ -41,18 +51,23 @@ def metric_names(con: Connection, run_key: int) -> list[str]:
     return [name for (name,) in names] + derived + (list(BOUND_NAMES) if buckets else [])
 
 
+def is_scalar(name: str) -> bool:
+    """Whether this is neither a number of a bucket nor a bound."""
+    bucket, _, column = name.partition(".")
+    return name not in BOUND_NAMES and not (bucket in BUCKETS and column in BUCKET_COLUMNS)
+
+
 def is_known_metric(con: Connection, run_key: int, name: str) -> bool:
     """Whether a metric of this name can have points in this index."""
-    bucket, _, column = name.partition(".")
-    if name in BOUND_NAMES or (bucket in BUCKETS and column in BUCKET_COLUMNS):
+    if not is_scalar(name):
         return True
     return bool(con.execute("SELECT 1 FROM metric WHERE name = ?", [name]).fetchall())
 
 
 def rows_after(con: Connection, run_key: int, slice_id: int, name: str, since_step: int) -> Series:
     """Every point with step > since_step, not thinned."""
-    source, values = _source(run_key, slice_id, name, since_step + 1, _LAST_STEP)
-    return _plain(con.execute(f"SELECT step, value FROM ({source}) ORDER BY step", values).fetchall())
+    sql, values = source(run_key, slice_id, name, since_step + 1, _LAST_STEP)
+    return plain(con.execute(f"SELECT step, value FROM ({sql}) ORDER BY step", values).fetchall())
 
 
 def news(con: Connection, run_key: int, slice_id: int, names: Sequence[str], since_step: int) -> dict[str, Series]:
@@ -62,7 +77,7 @@ def news(con: Connection, run_key: int, slice_id: int, names: Sequence[str], sin
         rows[name].append((step, value))
     for name, step, value in _recent_buckets(con, run_key, names, since_step + 1, slice_id):
         rows[name].append((step, value))
-    found = {name: _plain(sorted(points)) for name, points in rows.items()}
+    found = {name: plain(sorted(points)) for name, points in rows.items()}
     bounds = [name for name in names if name in BOUND_NAMES]
     return found | {name: rows_after(con, run_key, slice_id, name, since_step) for name in bounds}
 
@@ -72,7 +87,7 @@ def news_of(
 ) -> dict[str, Series]:
     """`news` from points that are in memory, ascending: slice 0, no bounds."""
     later = [(step, metrics) for step, metrics in points if step > since_step]
-    return {name: _plain([(step, metrics[name]) for step, metrics in later if name in metrics]) for name in names}
+    return {name: plain([(step, metrics[name]) for step, metrics in later if name in metrics]) for name in names}
 
 
 def by_slice(con: Connection, run_key: int, name: str, since_step: int) -> dict[int, Series]:
@@ -85,7 +100,7 @@ def by_slice(con: Connection, run_key: int, name: str, since_step: int) -> dict[
     found: dict[int, list[tuple[int, float | None]]] = {}
     for slice_id, step, value in rows:
         found.setdefault(slice_id, []).append((step, value))
-    return {slice_id: _plain(points) for slice_id, points in found.items()}
+    return {slice_id: plain(points) for slice_id, points in found.items()}
 
 
 def _scalars(
@@ -96,28 +111,6 @@ def _scalars(
            WHERE run_key = ? AND slice_id = ? AND step >= ? AND list_contains(?, name)""",
         [run_key, slice_id, max(0, first), list(names)],
     ).fetchall()
-
-
-def envelope(con: Connection, run_key: int, slice_id: int, name: str, x0: int | None, x1: int | None, n: int) -> Series:
-    """At most about n points of x0 <= step <= x1 (None = the end): all of them when they fit, else minimum and maximum
-    of each of n/2 bins.
-
-    An isolated spike survives. NaN sorts above every number in DuckDB and would win each maximum: bins look at finite
-    values only and count the others.
-    """
-    source, values = _source(run_key, slice_id, name, x0 or 0, _LAST_STEP if x1 is None else x1)
-    count, low, high = con.execute(f"SELECT count(*), min(step), max(step) FROM ({source})", values).fetchall()[0]
-    if count <= n:
-        return _plain(con.execute(f"SELECT step, value FROM ({source}) ORDER BY step", values).fetchall())
-    width = max(1, math.ceil((high - low + 1) / max(1, n // 2)))
-    rows = con.execute(
-        f"""SELECT arg_min(step, value) FILTER (isfinite(value)), min(value) FILTER (isfinite(value)),
-                   arg_max(step, value) FILTER (isfinite(value)), max(value) FILTER (isfinite(value)),
-                   min(step) FILTER (NOT isfinite(value)), count(*) FILTER (NOT isfinite(value))
-            FROM ({source}) GROUP BY (step - ?) // ? ORDER BY min(step)""",
-        [*values, low, width],
-    ).fetchall()
-    return _binned(rows)
 
 
 def latest(con: Connection, run_key: int, names: Iterable[str], *, back: int = 50) -> dict[str, Latest]:
@@ -132,8 +125,8 @@ def latest(con: Connection, run_key: int, names: Iterable[str], *, back: int = 5
     found = _latest_of(points, back)
     for name in wanted:
         if name in BOUND_NAMES or (first > 0 and (name not in found or found[name].before is None)):
-            source, values = _source(run_key, 0, name, 0, _LAST_STEP)
-            rows = con.execute(f"SELECT step, value FROM ({source}) WHERE value IS NOT NULL", values).fetchall()
+            sql, values = source(run_key, 0, name, 0, _LAST_STEP)
+            rows = con.execute(f"SELECT step, value FROM ({sql}) WHERE value IS NOT NULL", values).fetchall()
             found |= _latest_of([(name, step, value) for step, value in rows], back)
     return found
 
@@ -175,7 +168,7 @@ def _latest_of(points: Iterable[tuple[str, int, float]], back: int) -> dict[str,
     return found
 
 
-def _source(run_key: int, slice_id: int, name: str, first: int, last: int) -> tuple[str, list[object]]:
+def source(run_key: int, slice_id: int, name: str, first: int, last: int) -> tuple[str, list[object]]:
     """SQL of (step, value) for a metric between two steps, and its parameters. Steps are signed."""
     bucket, _, column = name.partition(".")
     first, last = max(0, first), max(0, last)
@@ -194,20 +187,8 @@ def _source(run_key: int, slice_id: int, name: str, first: int, last: int) -> tu
     return sql, [run_key, slice_id, first, last, name]
 
 
-def _plain(rows: Sequence[tuple[int, float | None]]) -> Series:
+def plain(rows: Sequence[tuple[int, float | None]]) -> Series:
+    """Points as they are; what is not finite becomes None and is listed."""
     values = [v if v is not None and math.isfinite(v) else None for _, v in rows]
     bad = [step for (step, _), value in zip(rows, values, strict=True) if value is None]
     return Series(steps=[step for step, _ in rows], values=values, nonfinite=bad, nonfinite_count=len(bad))
-
-
-def _binned(rows: Sequence[tuple[int | None, float, int, float, int | None, int]]) -> Series:
-    steps: list[int] = []
-    values: list[float | None] = []
-    for step_lo, lo, step_hi, hi, _, _ in rows:
-        if step_lo is None:
-            continue
-        for step, value in sorted({(step_lo, lo), (step_hi, hi)}):
-            steps.append(step)
-            values.append(value)
-    bad = [row[4] for row in rows if row[4] is not None]
-    return Series(steps=steps, values=values, nonfinite=bad, nonfinite_count=sum(row[5] for row in rows), thinned=True)

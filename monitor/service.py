@@ -11,6 +11,7 @@ from __future__ import annotations
 import getpass
 import logging
 import math
+import os
 import threading
 import time
 import uuid
@@ -23,13 +24,16 @@ import duckdb
 from regimescope.detectors import Blind
 from regimescope.monitor import commands, query
 from regimescope.monitor.bounds import Bounds
+from regimescope.monitor.compaction import Compactor
 from regimescope.monitor.control import Command
 from regimescope.monitor.errors import BoundsError, ControlError, RegimescopeError
 from regimescope.monitor.ingest import Ingester
 from regimescope.monitor.live import STALE_FLOOR_S, Liveness, liveness
 from regimescope.monitor.memo import Memo
+from regimescope.monitor.places import spare_segments
+from regimescope.monitor.progress import Progress
 from regimescope.monitor.replay import Recent, Replayer
-from regimescope.monitor.store import Store
+from regimescope.monitor.store import Store, is_damaged
 
 __all__ = ["Head", "Liveness", "Monitor", "Recent", "Version"]
 
@@ -37,6 +41,10 @@ log = logging.getLogger(__name__)
 
 BACK_OFF_S = 5.0
 "Pause after the index failed, a full disk say."
+COMPACT_EVERY_S = 5.0
+"Between two pieces of compaction while lines keep coming, and between two looks for something to compact."
+COMPACT_AGAIN_S = 600.0
+"No compaction for so long after the index failed: it needs space."
 
 _BROKEN = (duckdb.Error, OSError, RegimescopeError)
 "What a full disk, and an index that is not what it was, raise."
@@ -78,10 +86,12 @@ class Monitor:
         tick_s: float = 0.25,
         store: Store | None = None,
         only: Sequence[str] | None = None,
+        rollouts: bool = True,
     ) -> None:
         """`read_only`: no commands and no marks. `actor`: who commands are by that bring no name; default the OS user.
 
         `store`: default is to own the index of the root. `only`: paths of the runs to read; None = all.
+        `rollouts`: their files too.
         """
         self.root = Path(root).resolve()
         self.read_only = read_only
@@ -90,9 +100,16 @@ class Monitor:
         self.store = store or Store.open(self.root)
         self.degraded: str | None = None
         "Why the index does not work at the moment; None = it does."
-        self._only = only
-        self._ingester = Ingester(self.store, only=only)
+        self.degraded_since: float | None = None
+        "Unix seconds of this process's clock."
+        self.progress = Progress()
+        "How far the tail is; known also while the index does not work."
+        self._only, self._rollouts = only, rollouts
+        self._ingester = Ingester(self.store, only=only, rollouts=rollouts)
         self._replayer = Replayer(self.store)
+        self._compactor = Compactor(self.store)
+        self._compact_at = 0.0
+        self._doubt: duckdb.Error | None = None
         self._segments: dict[int, commands.MonitorSegment] = {}
         self._segments_lock = threading.Lock()
         self._versions: dict[int, Version] = {}
@@ -119,6 +136,9 @@ class Monitor:
     def tick(self) -> bool:
         """One round: new lines in, detectors on, finished commands cleared away. True when there was news."""
         with self._lock:
+            started = time.monotonic()
+            if self._doubt is not None:
+                self._ask_index(self._doubt)
             changed = self._ingester.tick()
             said = self._ingester.said
             silence = self._ingester.silence()
@@ -129,6 +149,8 @@ class Monitor:
             first_sight = silence.keys() - self._look_again.keys()
             for run_key in said | first_sight | expired:
                 self._retract(run_key)
+            self._compactor.changed(changed | said)
+            self._note_progress(started, changed)
             return bool(changed)
 
     def catch_up(self) -> None:
@@ -136,6 +158,11 @@ class Monitor:
         with self._lock:
             changed = self._ingester.catch_up()
             self._count(changed, changed, self._replayer.update(changed, {}))
+
+    def doubt(self, error: duckdb.Error) -> None:
+        """A reader was refused: the next tick asks the index, so that it is opened again when it is unusable."""
+        log.info("a reader of the index: %s", error)
+        self._doubt = error
 
     def version(self, run_key: int) -> Version:
         """Of what there is of this run; a page keeps what it read while this stays the same."""
@@ -274,7 +301,10 @@ class Monitor:
     def _segment(self, run_key: int, run: query.RunRow) -> commands.MonitorSegment:
         with self._segments_lock:
             if run_key not in self._segments:
-                self._segments[run_key] = commands.MonitorSegment(self.root / run.path)
+                folder = self.root / run.path / "segments"
+                may_write = os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+                spare = None if may_write else spare_segments(self.root, run.path)
+                self._segments[run_key] = commands.MonitorSegment(self.root / run.path, folder=spare)
             return self._segments[run_key]
 
     def _retract(self, run_key: int) -> None:
@@ -288,34 +318,68 @@ class Monitor:
         if run is not None and done and not self.read_only:
             commands.retract_finished(self.root / run.path, done)
 
+    def _ask_index(self, doubt: duckdb.Error) -> None:
+        if is_damaged(doubt):
+            raise doubt
+        with self.store.cursor() as con:
+            con.execute("SELECT 1").fetchall()
+        self._doubt = None
+
+    def _note_progress(self, started: float, changed: set[int]) -> None:
+        paths = self._ingester.paths()
+        first = not self.progress.ticks
+        self.progress.ticked(
+            started,
+            files=self._ingester.files(None if first else changed),
+            behind=[paths[key] for key in self._ingester.behind if key in paths],
+            paths=paths.values(),
+        )
+
+    def _compact(self, news: bool) -> bool:
+        """A piece of compaction where nothing waits to be read; True = the next one may follow at once."""
+        now = time.monotonic()
+        if self._ingester.behind or now < self._compact_at:
+            return False
+        self._compact_at = now + COMPACT_AGAIN_S  # holds when it raises
+        found = self._compactor.work(self._ingester.finished())
+        self._compact_at = 0.0 if found and not news else time.monotonic() + COMPACT_EVERY_S
+        return found and not news
+
     def _run(self) -> None:
         while not self._closing.is_set():
             started = time.monotonic()
             try:
                 news = self.tick()
-                self.degraded = None
+                self.degraded = self.degraded_since = None
+                news = self._compact(news) or news
             except _BROKEN as error:
                 self._degrade(error)
-                while not self._closing.wait(BACK_OFF_S) and not self._recover():
+                damaged = isinstance(error, duckdb.Error) and is_damaged(error)
+                while not self._closing.wait(BACK_OFF_S) and not self._recover(damaged):
                     pass
                 continue
             if not news:
                 self._closing.wait(max(0.0, self.tick_s - (time.monotonic() - started)))
 
     def _degrade(self, error: Exception) -> None:
+        self.degraded_since = self.degraded_since or time.time()
         self.degraded = str(error).splitlines()[0]
         log.warning("index: %s; trying again in %.0f s", self.degraded, BACK_OFF_S)
 
-    def _recover(self) -> bool:
-        """Close and open the index again; what was committed is there, the rest comes from the segments.
+    def _recover(self, damaged: bool) -> bool:
+        """Close and open the index again; what was committed is there, the rest comes from the segments, and all of it
+        where the file is damaged.
 
         False where that fails too, whatever the reason: it is tried again, for the thread must live.
         """
         try:
-            self.store.reopen()
+            self.store.reopen(discard=damaged)
             with self._lock:
-                self._ingester = Ingester(self.store, only=self._only)
+                self._ingester = Ingester(self.store, only=self._only, rollouts=self._rollouts)
                 self._replayer = Replayer(self.store)
+                self._compactor = Compactor(self.store)
+                self.progress.ticks = 0  # the next tick says anew how far every file was read
+                self._doubt = None
         except _BROKEN as error:
             self._degrade(error)
             return False

@@ -74,6 +74,8 @@ def app_options(settings: Settings | None = None) -> dict[str, Any]:
         sys.exit(0)
     except RegimescopeError as error:
         fail(str(error))
+    if store.note is not None:
+        print(f"regimescope: {store.note}", flush=True)
     atexit.register(store.close)
     return {
         "script_path": Path(__file__).parent / "main.py",

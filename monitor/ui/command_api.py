@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+import duckdb
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -16,7 +17,7 @@ from regimescope.monitor import query
 from regimescope.monitor.bounds import Bounds
 from regimescope.monitor.control import KINDS
 from regimescope.monitor.errors import BoundsError, ControlError
-from regimescope.monitor.ui.api import BadRequest, authorised, refused
+from regimescope.monitor.ui.api import BadRequest, authorised, refused, unavailable
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.security import CONTROL_HEADER, GATE, ControlRefused
 
@@ -35,7 +36,10 @@ async def commands(request: Request) -> Response:
         peer = request.client.host if request.client else ""
         GATE.check(request.headers.get(CONTROL_HEADER), ctx, peer=peer)
         ask = CommandRequest.parse(await _body(request))
-        command_id = await run_in_threadpool(_submit, ctx, ask)
+        try:
+            command_id = await run_in_threadpool(_submit, ctx, ask)
+        except duckdb.Error as error:
+            return unavailable(ctx, error)
     except (BadRequest, ControlRefused) as error:
         return refused(str(error), error.status)
     except ClientDisconnect:

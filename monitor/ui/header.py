@@ -14,7 +14,7 @@ from regimescope.monitor import query
 from regimescope.monitor.ui.context import Context, current
 from regimescope.monitor.ui.facts import RunFacts, load_facts
 from regimescope.monitor.ui.palette import Tone, badge_color, icon
-from regimescope.monitor.ui.session import page_link, plain_errors
+from regimescope.monitor.ui.session import BROKEN, page_link, plain_errors
 from regimescope.monitor.ui.texts import ago, bound_label, plural, span, state_text, weight
 
 REVIEW_OPEN = "review_open"
@@ -59,6 +59,26 @@ def header(path: str, known: tuple[str, ...]) -> None:
                 if len(path) > LONG_NAME:
                     with st.container(key="run-name"):
                         st.text(path)
+
+
+@st.fragment(run_every="2s", key="store-state")
+def store_state() -> None:
+    """Above everything: why the index does not work and since when; nothing while it does. A page that could not be
+    read meanwhile is run again.
+    """
+    monitor = current().monitor
+    reason, since = monitor.degraded, monitor.degraded_since
+    if reason is not None and since is not None:
+        at = datetime.fromtimestamp(since, UTC).astimezone()
+        with st.container(key="store-degraded"):
+            st.error(
+                f"**store degraded** since {at:%H:%M:%S}: the index cannot be written. It is tried again every few "
+                "seconds; training and recording go on, nothing is lost.",
+                icon=":material/database_off:",
+            )
+            st.code(reason, language=None)
+    elif st.session_state.pop(BROKEN, False):
+        st.rerun(scope="app")
 
 
 @st.fragment(run_every="2s", key="no-run-header")
@@ -113,7 +133,7 @@ def _second_line(ctx: Context, facts: RunFacts) -> None:
             st.badge("read-only", icon=":material/lock:", color="gray")
         if ctx.monitor.degraded:
             st.badge(
-                "index degraded",
+                "store degraded",
                 icon=":material/database_off:",
                 color="red",
                 help="It recovers by itself; training goes on.",

@@ -10,7 +10,7 @@ import streamlit as st
 from streamlit.navigation.page import Page
 
 from regimescope.monitor.ui.context import current
-from regimescope.monitor.ui.header import REVIEW_OPEN, header, run_list, wait_for_run
+from regimescope.monitor.ui.header import REVIEW_OPEN, header, run_list, store_state, wait_for_run
 from regimescope.monitor.ui.session import choose_run, favicon, page_style, plain_errors, remember_pages, theme
 from regimescope.monitor.ui.views import alerts, control, first_run, overview
 from regimescope.monitor.ui.views.review import forget
@@ -31,6 +31,7 @@ def main() -> None:
     page = st.navigation(list(pages.values()), position="top")
     if page is not pages.get("control"):
         forget()
+    store_state()
     with plain_errors("The list of runs"):
         _draw(page)
 

@@ -1,7 +1,8 @@
-"""The JSON routes: GET /api/series for the charts, POST /api/commands for the command line, GET /api/plotly.min.js.
+"""The JSON routes: GET /api/series for the charts, POST /api/commands for the command line, GET /api/health for
+`regimescope doctor`, GET /api/plotly.min.js.
 
 Every route but the library file wants the read token in the header x-regimescope-token. Errors are
-{"error": one sentence} with a 4xx status.
+{"error": one sentence} with a 4xx status; 503 with the reason while the index cannot be used.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from regimescope.monitor.ui.command_api import commands
+from regimescope.monitor.ui.health_api import health
 from regimescope.monitor.ui.series_api import series
 
 
@@ -43,5 +45,6 @@ def _library(packed: bool) -> bytes:
 ROUTES = [
     Route("/api/series", series, methods=["GET"]),
     Route("/api/commands", commands, methods=["POST"]),
+    Route("/api/health", health, methods=["GET"]),
     Route("/api/plotly.min.js", plotly_library, methods=["GET"]),
 ]

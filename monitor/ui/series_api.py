@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+import duckdb
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from regimescope.monitor import query
 from regimescope.monitor.service import Monitor
-from regimescope.monitor.ui.api import BadRequest, authorised, refused
+from regimescope.monitor.ui.api import BadRequest, authorised, refused, unavailable
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.facts import Said, read_said, shown_checkpoints
 from regimescope.monitor.ui.verdict import open_alerts
@@ -95,11 +96,14 @@ def series(request: Request) -> Response:
     try:
         ctx = authorised(request)
         ask = SeriesRequest.parse(request.query_params)
-        with ctx.monitor.store.cursor() as con:
-            run_key = query.run_key_of(con, ask.run)
-            if run_key is None:
-                raise BadRequest("no such run below this root", 404)
-            body = _series_body(ctx, con, run_key, ask)
+        try:
+            with ctx.monitor.store.cursor() as con:
+                run_key = query.run_key_of(con, ask.run)
+                if run_key is None:
+                    raise BadRequest("no such run below this root", 404)
+                body = _series_body(ctx, con, run_key, ask)
+        except duckdb.Error as error:
+            return unavailable(ctx, error)
     except BadRequest as error:
         return refused(str(error), error.status)
     return JSONResponse(body, headers={"cache-control": "no-store"})
@@ -141,7 +145,7 @@ def _range(con: query.Connection, run_key: int, ask: SeriesRequest, last: int) -
     if ask.x0 is None and ask.x1 is None and last < ask.n:
         return query.news(con, run_key, ask.slice_id, ask.metrics, -1)
     end = last if ask.x1 is None else min(ask.x1, last)
-    return {name: query.envelope(con, run_key, ask.slice_id, name, ask.x0, end, ask.n) for name in ask.metrics}
+    return query.envelopes(con, run_key, ask.slice_id, ask.metrics, ask.x0, end, ask.n)
 
 
 def _wire_series(found: query.Series, last: int) -> dict[str, object]:

@@ -16,6 +16,7 @@ import streamlit as st
 from streamlit.navigation.page import Page
 
 from regimescope.monitor.errors import RegimescopeError
+from regimescope.monitor.store import is_unusable
 from regimescope.monitor.ui.context import Context, current
 from regimescope.monitor.ui.palette import Theme, colors
 from regimescope.monitor.ui.security import GATE, ControlRefused
@@ -23,6 +24,8 @@ from regimescope.monitor.ui.security import GATE, ControlRefused
 if TYPE_CHECKING:
     from regimescope.monitor.query import RunRow
 
+BROKEN = "page_broken"
+"Session key: a part of this page could not be read from the index, so the page is run again once it works."
 _PICKER = "run_picker"
 _UNLOCKED = "control_unlocked"
 
@@ -103,7 +106,12 @@ def plain_errors(what: str) -> Iterator[None]:
     except RegimescopeError as error:
         _show(f"{what} could not be read.", error)
     except duckdb.Error as error:
-        _show(f"{what} could not be read: the index is degraded. It recovers by itself; training goes on.", error)
+        if is_unusable(error):
+            current().monitor.doubt(error)
+            st.session_state[BROKEN] = True
+            _show(f"{what} could not be read: the store is degraded. It recovers by itself; training goes on.", error)
+        else:
+            _show(f"{what} could not be read.", error)
 
 
 def _show(sentence: str, error: Exception) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from regimescope.monitor import doctor
@@ -50,9 +51,14 @@ def other_owner(root: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 class Health(http.server.BaseHTTPRequestHandler):
+    told: dict[str, object] | None = None
+
     def do_GET(self) -> None:
+        asked = self.path == "/api/health" and self.headers["x-regimescope-token"] == "abc"
         self.send_response(200)
         self.end_headers()
+        if asked and self.told is not None:
+            self.wfile.write(json.dumps(self.told).encode())
 
     def log_message(self, *args: object) -> None:
         pass
@@ -103,6 +109,27 @@ def test_a_server_that_answers_is_the_owner(collapsed, root: Path, other_owner, 
     assert "only the owner" in lag.text and lag.level == "note"
 
 
+def test_a_server_tells_how_far_behind_it_is(
+    collapsed, root: Path, other_owner, server: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = {"path": "run", "unread_bytes": 120, "lag_s": 0.2}
+    sound = {"degraded": None, "tick_age_s": 0.1, "unread_bytes": 120, "runs": [run]}
+    monkeypatch.setattr(Health, "told", sound)
+    (lag,) = found(root, "lag")
+    assert lag.level == "ok" and "120 bytes" in lag.text and found(root, "store") == []
+    monkeypatch.setattr(Health, "told", {**sound, "runs": [{**run, "lag_s": 90.0, "unread_bytes": 3_000_000}]})
+    (late,) = warned(root, "lag")
+    assert "run: 3.0 MB not read yet, for up to 2 min" in late.text
+    monkeypatch.setattr(Health, "told", {**sound, "tick_age_s": 60.0})
+    assert "has not finished a look at the segments for 1 min" in warned(root, "store")[0].text
+    state = {"reason": "No space left on device", "since": time.time() - 120}
+    monkeypatch.setattr(Health, "told", {**sound, "degraded": state, "tick_age_s": 120.0})
+    (broken,) = warned(root, "store")
+    assert "store degraded for 2 min: No space left on device" in broken.text and "free space" in broken.advice
+    monkeypatch.setattr(Health, "told", {"degraded": "?", "runs": 7, "tick_age_s": "x"})  # not what we know
+    assert [f.level for f in found(root, "lag")] == ["ok"]
+
+
 def test_an_endpoint_without_a_server_is_stale(root: Path) -> None:
     write_endpoint(root, Endpoint(host="127.0.0.1", port=1, pid=4242, started=1.0, token="abc"))
     (owner,) = warned(root, "owner")
@@ -123,8 +150,21 @@ def test_a_process_without_an_endpoint_holds_the_index(root: Path, other_owner) 
 def test_an_index_of_another_program_is_told(root: Path) -> None:
     index_path(root).parent.mkdir(parents=True)
     index_path(root).write_text("not a database")
-    assert any(f.level == "note" and "rebuilds" in f.advice for f in found(root, "owner"))
+    (owner,) = warned(root, "owner")
+    assert "none of ours" in owner.text and "moves it aside" in owner.advice
     assert index_path(root).read_text() == "not a database"
+    index_path(root).unlink()
+    with duckdb.connect(str(index_path(root))) as con:
+        con.execute("CREATE TABLE theirs (a INTEGER)").fetchall()
+    (owner,) = warned(root, "owner")
+    assert "none of ours" in owner.text
+
+
+def test_an_index_of_another_version_is_told(root: Path) -> None:
+    Store.open(root).close()
+    with duckdb.connect(str(index_path(root))) as con:
+        con.execute("UPDATE meta SET schema_hash = 'old'").fetchall()
+    assert any(f.level == "note" and "rebuilds" in f.advice for f in found(root, "owner"))
 
 
 def test_lag_is_what_the_offsets_lack(collapsed, root: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -194,6 +195,78 @@ def test_a_broken_instance_is_opened_again_and_goes_on(trainer, root: Path, monk
         with monitor.store.cursor() as con:
             assert con.execute("SELECT step FROM step_done ORDER BY step").fetchall() == [(0,), (1,)]
     monitor.stop()
+
+
+def test_a_block_that_only_a_reader_finds_damaged_ends_in_a_new_index(
+    trainer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regimescope.monitor.service.BACK_OFF_S", 0.05)
+    with trainer.open() as recorder:
+        for step in range(3):
+            trainer.step(recorder, step)
+    monitor = Monitor(root, tick_s=0.02)
+    monitor.tick()
+    first = monitor.store.instance
+    monitor.doubt(duckdb.Error("Corrupt database file: computed checksum 1 does not match stored checksum 2 in block"))
+    monitor.start()
+    deadline = time.monotonic() + 20
+    while (monitor.store.instance == first or monitor.degraded) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert monitor.degraded is None and monitor.store.rebuilt
+    with monitor.store.cursor() as con:
+        assert con.execute("SELECT count(*) FROM step_done").fetchall() == [(3,)]
+    monitor.stop()
+
+
+def test_how_far_the_tail_is_can_be_told_without_the_index(trainer, root: Path) -> None:
+    monitor = Monitor(root, tick_s=0.02)
+    assert monitor.progress.runs(root) == []
+    with trainer.open() as recorder:
+        trainer.step(recorder, 0)
+        (waiting,) = monitor.progress.runs(root)
+        assert waiting.path == "run" and waiting.unread_bytes > 500 and waiting.lag_s > 0
+        monitor.tick()
+        (read,) = monitor.progress.runs(root)
+        assert (read.unread_bytes, read.lag_s, read.lost, read.bad_lines, read.refused) == (0, 0.0, 0, 0, 0)
+        monitor.store.close()
+        trainer.step(recorder, 1)
+        with pytest.raises(duckdb.Error):
+            monitor.tick()
+        time.sleep(0.05)
+        (late,) = monitor.progress.runs(root)
+        assert late.unread_bytes > 500 and late.lag_s >= 0.05 and monitor.progress.tick_age_s >= 0.05
+    monitor.stop()
+
+
+def test_the_losses_of_a_run_are_told(root: Path, trainer, watch) -> None:
+    with trainer.open() as recorder:
+        trainer.step(recorder, 0)
+    (path,) = (root / "run" / "segments").iterdir()
+    with path.open("a") as file:
+        file.write('no line\n{"v":1,"k":"event","q":90,"t":1.0,"kind":"dropped","data":{"records":12}}\n')
+    monitor = watch()
+    monitor.tick()
+    (told,) = monitor.progress.runs(root)
+    assert told.bad_lines == 1 and told.lost > 50 and told.dropped == 12
+    shutil.rmtree(root / "run")
+    monitor._ingester._walk_again = 0.0
+    monitor.tick()
+    assert monitor.progress.runs(root) == []
+
+
+def test_lines_that_wait_for_many_ticks_grow_old(root: Path, trainer, watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regimescope.monitor.segments.CHUNK_BYTES", 4000)
+    with trainer.open() as recorder:
+        for step in range(50):
+            trainer.step(recorder, step)
+    monitor = watch()
+    monitor.tick()
+    ages = []
+    while (told := monitor.progress.runs(root)[0]).unread_bytes:
+        ages.append(told.lag_s)
+        time.sleep(0.01)
+        monitor.tick()
+    assert ages == sorted(ages)
 
 
 def test_a_version_moves_with_what_came(running, watch) -> None:

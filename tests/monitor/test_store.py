@@ -68,6 +68,95 @@ def test_an_index_in_doubt_is_rebuilt_from_the_segments(root: Path, collapsed, d
     assert first[0]  # there are alerts, with their ids, to be the same
 
 
+def test_a_database_of_another_program_is_moved_aside_whole_and_said_in_a_line(root: Path, collapsed) -> None:
+    path = index_path(root)
+    path.parent.mkdir(parents=True)
+    con = duckdb.connect(str(path))
+    con.execute("CREATE TABLE theirs AS SELECT 42 AS answer").fetchall()
+    con.close()
+    store = Store.open(root)
+    (aside,) = [p for p in path.parent.iterdir() if "foreign" in p.name]
+    assert store.rebuilt and store.note is not None and "\n" not in store.note
+    assert str(path) in store.note and aside.name in store.note
+    store.close()
+    with duckdb.connect(str(aside), read_only=True) as con:
+        assert con.execute("SELECT answer FROM theirs").fetchall() == [(42,)]
+    again = Store.open(root)
+    assert not again.rebuilt and again.note is None
+    again.close()
+
+
+@pytest.mark.parametrize("content", [b"SQLite format 3\0" + bytes(4096), b"notes", b"PK\x03\x04" * 100])
+def test_a_file_that_no_duckdb_made_is_moved_aside(root: Path, content: bytes) -> None:
+    path = index_path(root)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    path.with_name(path.name + ".wal").write_bytes(b"theirs as well")
+    store = Store.open(root)
+    store.close()
+    kept = {p.suffix: p.read_bytes() for p in path.parent.iterdir() if "foreign" in p.name}
+    assert sorted(kept.values()) == sorted([content, b"theirs as well"]) and ".wal" in kept
+    assert store.note is not None and "moved" not in store.note and "no index of regimescope" in store.note
+
+
+def test_a_folder_in_the_place_of_the_index_is_moved_aside(root: Path) -> None:
+    (index_path(root) / "inside").mkdir(parents=True)
+    Store.open(root).close()
+    (aside,) = [p for p in index_path(root).parent.iterdir() if "foreign" in p.name]
+    assert (aside / "inside").is_dir()
+
+
+def test_another_version_of_ours_is_rebuilt_and_said_in_a_line(root: Path) -> None:
+    path = index_path(root)
+    first = Store.open(root)
+    first.close()
+    assert first.rebuilt and first.note is None  # there was nothing
+    with duckdb.connect(str(path)) as con:
+        con.execute("UPDATE meta SET schema_hash = 'old', app_version = '0.0.7'").fetchall()
+    other = Store.open(root)
+    other.close()
+    assert other.note == "the index was made by regimescope 0.0.7 with other tables: it is rebuilt from the segments"
+    with path.open("r+b") as file:  # the storage version, and its checksum, are no longer what DuckDB expects
+        file.seek(12)
+        file.write(b"\xff" * 8)
+    damaged = Store.open(root)
+    damaged.close()
+    assert damaged.rebuilt and damaged.note is not None and "storage version" in damaged.note
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_a_damaged_block_is_no_lock_and_ends_in_a_new_index(root: Path, collapsed) -> None:
+    """The word lock is part of DuckDB's sentence about it."""
+    rows = _alerts_and_rows(root)
+    path = index_path(root)
+    data = bytearray(path.read_bytes())
+    data[12288:] = b"\xff" * (len(data) - 12288)  # all blocks behind the three headers
+    path.write_bytes(data)
+    store = Store.open(root)
+    assert store.rebuilt and store.note is not None and "damaged" in store.note
+    store.close()
+    assert _alerts_and_rows(root) == rows
+
+
+def test_a_start_that_got_no_further_than_an_empty_file_is_no_news(root: Path) -> None:
+    index_path(root).parent.mkdir(parents=True)
+    duckdb.connect(str(index_path(root))).close()
+    store = Store.open(root)
+    store.close()
+    assert store.rebuilt and store.note is None and len(list(index_path(root).parent.iterdir())) == 1
+
+
+def test_a_reader_that_still_holds_the_old_instance_costs_no_rebuild(root: Path) -> None:
+    store = Store.open(root)
+    with store.cursor() as con:
+        con.execute("SELECT count(*) FROM run").fetchall()
+        store.reopen()
+        assert not store.rebuilt
+        with store.cursor() as other:
+            assert other.execute("SELECT count(*) FROM run").fetchall() == [(0,)]
+    store.close()
+
+
 def _alerts_and_rows(root: Path) -> tuple[list[query.AlertRow], list[tuple[object, ...]]]:
     monitor = Monitor(root)
     monitor.catch_up()
@@ -118,18 +207,39 @@ def test_a_query_too_large_for_memory_spills_into_the_cache_not_into_the_folder_
     assert Path(where).is_relative_to(cache_folder()) and set(tmp_path.iterdir()) == before
 
 
-def test_sql_reads_no_file_outside_the_root(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_sql_reads_and_writes_no_file(root: Path, tmp_path: Path, kind: str) -> None:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     (root / "own.csv").write_text("a\n1\n")
-    store = Store.in_memory(root)
+    store = Store.in_memory(root) if kind == "memory" else Store.open(root)
+    beside = index_path(root).parent / "beside.csv"
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    beside.write_text("a\n1\n")
     with store.cursor() as con:
-        assert con.execute(f"SELECT * FROM read_csv('{root}/own.csv')").fetchall() == [(1,)]
-        for path in (f"{tmp_path}/secret.csv", f"{root}/../secret.csv"):
+        for path in (f"{root}/own.csv", f"{tmp_path}/secret.csv", f"{root}/../secret.csv", str(beside)):
             with pytest.raises(duckdb.PermissionException):
                 con.execute(f"SELECT * FROM read_csv('{path}')").fetchall()
-        with pytest.raises(duckdb.Error):
-            con.execute("SET enable_external_access = true").fetchall()
+        with pytest.raises(duckdb.PermissionException):
+            con.execute(f"COPY meta TO '{root}/written.csv'").fetchall()
+        for name, value in (("enable_external_access", "true"), ("allowed_directories", f"['{root}/']")):
+            with pytest.raises(duckdb.Error):
+                con.execute(f"SET {name} = {value}").fetchall()
     store.close()
+    assert not (root / "written.csv").exists()
+
+
+def test_an_index_with_all_files_closed_to_it_still_spills(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = duckdb.connect
+
+    def small(path: str, config: dict[str, str | int]) -> duckdb.DuckDBPyConnection:
+        return real(path, config={**config, "memory_limit": "60MB"})
+
+    monkeypatch.setattr(duckdb, "connect", small)
+    for store in (Store.in_memory(root), Store.open(root)):
+        with store.cursor() as con:
+            sql = "SELECT count(*) FROM (SELECT r, hash(r) AS x FROM range(4000000) t(r) ORDER BY x OFFSET 1)"
+            assert con.execute(sql).fetchall() == [(3_999_999,)]
+        store.close()
 
 
 def test_the_cache_folder_is_private(root: Path) -> None:
