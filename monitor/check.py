@@ -58,7 +58,7 @@ class Report:
 def main(argv: list[str]) -> int:
     """Print the report; exit code 0 or 1. Raises RunError."""
     options = _parser().parse_args(argv)
-    with read_run(options.run, options.root) as view:
+    with read_run(options.run, options.root, rollouts=False) as view:
         report = make_report(view)
     print(json.dumps(plain(asdict(report)), indent=2, ensure_ascii=False) if options.json else as_text(report))
     return int(report.fails(options.fail_on))

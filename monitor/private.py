@@ -29,11 +29,13 @@ class RunView:
 
 
 @contextlib.contextmanager
-def read_root(root: Path, only: list[str] | None = None) -> Iterator[Monitor]:
-    """A monitor that has read every run below the root (or those of `only`) and writes nothing. Raises RunError."""
+def read_root(root: Path, only: list[str] | None = None, *, rollouts: bool = True) -> Iterator[Monitor]:
+    """A monitor that has read every run below the root (or those of `only`) and writes nothing; `rollouts`: their files
+    too. Raises RunError.
+    """
     if not root.is_dir():
         raise RunError(f"no folder {root}: give the folder that holds the runs")
-    monitor = Monitor(root, read_only=True, store=Store.in_memory(root), only=only)
+    monitor = Monitor(root, read_only=True, store=Store.in_memory(root), only=only, rollouts=rollouts)
     try:
         monitor.catch_up()
         yield monitor
@@ -42,16 +44,16 @@ def read_root(root: Path, only: list[str] | None = None) -> Iterator[Monitor]:
 
 
 @contextlib.contextmanager
-def read_run(run: str, root: str | None) -> Iterator[RunView]:
-    """One run by its folder, or by its path below the root. Raises RunError: no folder, no segments, a root in place of
-    a run.
+def read_run(run: str, root: str | None, *, rollouts: bool = True) -> Iterator[RunView]:
+    """One run by its folder, or by its path below the root; `rollouts`: their files too. Raises RunError: no folder, no
+    segments, a root in place of a run.
     """
     folder, above = find_run(run, root)
     folder = folder.resolve()
     _check(folder)
     base = above.resolve() if above is not None else folder.parent
     path = folder.relative_to(base).as_posix()
-    with read_root(base, [path]) as monitor:
+    with read_root(base, [path], rollouts=rollouts) as monitor:
         with monitor.store.cursor() as con:
             row = query.run_by_path(con, path)
             refused = [s.refused for s in query.segments(con, row.run_key) if s.refused] if row else []

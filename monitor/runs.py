@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     """Print the list; exit code 0. Raises RunError when there is no such folder."""
     options = _parser().parse_args(argv)
     root = Path(options.root or os.environ.get("REGIMESCOPE_ROOT") or "runs")
-    with read_root(root) as monitor:
+    with read_root(root, rollouts=False) as monitor:
         lines, problems = list_lines(monitor), monitor.problems
     if options.json:
         print(json.dumps([asdict(line) for line in lines], indent=2))

@@ -258,11 +258,14 @@ SELECT run_key, launch_no, revision, CASE WHEN bucket IN ('R1', 'R2', 'pos_eq1')
        min(step) AS first_step, max(step) AS last_step
 FROM v_bucket WHERE bucket <> 'zero_adv' AND slice_id = 0 GROUP BY ALL;
 
-CREATE VIEW v_ratio_bin AS                      -- long form, ranks and updates added: heatmap, what-if
+CREATE VIEW v_ratio_bin AS                      -- long form, ranks and updates added, a whole step in place of its updates: heatmap, what-if
 WITH x AS (
     SELECT run_key, slice_id, step, sign, edges_id, unnest(range(1, len(counts) + 1)) AS bin, unnest(counts) AS n, unnest(ratio_sum) AS rs,
            unnest(abs_adv_sum) AS aas, unnest(abs_adv_ratio_sum) AS aars
-    FROM ratio_hist JOIN launch l USING (run_key, launch_no) WHERE l.superseded_from IS NULL OR step < l.superseded_from
+    FROM ratio_hist h JOIN launch l USING (run_key, launch_no)
+    WHERE (l.superseded_from IS NULL OR step < l.superseded_from) AND (update IS NULL OR NOT EXISTS (
+        FROM ratio_hist w WHERE w.update IS NULL AND w.edges_id = h.edges_id
+        AND (w.run_key, w.launch_no, w.rank, w.step, w.slice_id, w.sign) = (h.run_key, h.launch_no, h.rank, h.step, h.slice_id, h.sign)))
 )
 SELECT run_key, slice_id, step, sign, bin, coalesce(any_value(edges)[bin - 1], '-infinity') AS lo, coalesce(any_value(edges)[bin], 'infinity') AS hi,
        sum(n)::BIGINT AS tokens, sum(rs) AS ratio_sum, sum(aas) AS abs_adv_sum, sum(aars) AS abs_adv_ratio_sum

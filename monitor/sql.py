@@ -2,8 +2,8 @@
 and their columns.
 
 Only what reads is let in: DuckDB's own parser names the kind of the statement, it runs in a read-only transaction, and
-the index has no access to anything outside the folder of the runs. Locks nobody out, writes nothing, works beside a
-running server. Exit code 2: what DuckDB did not understand, in one line, or a query over its time limit.
+the index has no access to any file or address, those of the run included. Locks nobody out, writes nothing, works
+beside a running server. Exit code 2: what DuckDB did not understand, in one line, or a query over its time limit.
 """
 
 from __future__ import annotations

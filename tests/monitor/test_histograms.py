@@ -145,14 +145,15 @@ def test_slices_of_a_kind_add_up_to_everything(root: Path, store: Store) -> None
 
 
 def test_the_function_and_the_view_say_the_same(root: Path, store: Store) -> None:
-    segment(root / "run", [ratio_line(s, side({s: 2}), side({1: s + 1}), u=u) for s in range(4) for u in (0, 1)])
+    lines = [ratio_line(s, side({s: 2}), side({1: s + 1}), u=u) for s in range(4) for u in (0, 1)]
+    segment(root / "run", [*lines, ratio_line(0, side({}), side({0: 9}))])  # step 0 has its own beside its updates'
     Ingester(store).catch_up()
     with store.cursor() as con:
         found = query.ratio_histogram(con, 1, sign=-1)
         view = con.execute(
             "SELECT bin, lo, hi, sum(tokens)::BIGINT FROM v_ratio_bin WHERE sign = -1 GROUP BY ALL ORDER BY bin"
         ).fetchall()
-    assert [row[3] for row in view] == list(found.counts) == [0, 20, 0, 0]
+    assert [row[3] for row in view] == list(found.counts) == [9, 18, 0, 0]
     assert [row[2] for row in view] == [*found.edges, math.inf] and found.edges == tuple(EDGES)
 
 

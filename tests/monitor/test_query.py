@@ -149,3 +149,31 @@ def test_paths_and_slices_come_in_one_query(trainer, store: Store) -> None:
         found = query.by_slice(con, 1, "accuracy", 0)
         assert found == {i: query.rows_after(con, 1, i, "accuracy", 0) for i in ids}
         assert [series.steps for series in found.values()] == [[1, 2], [1, 2]]
+
+
+def test_incidents_name_their_alerts(collapsed, watch) -> None:
+    monitor = watch()
+    monitor.tick()
+    with monitor.store.cursor() as con:
+        alerts, found = query.alerts(con, 1), query.incidents(con, 1)
+    assert found and sorted(a for i in found for a in i.alerts) == sorted(a.alert_id for a in alerts)
+    for incident in found:
+        mine = sorted(
+            (a for a in alerts if a.incident_id == incident.incident_id), key=lambda a: (a.step_onset, a.rule)
+        )
+        assert [a.alert_id for a in mine] == list(incident.alerts)
+        assert incident.signature == next((a.signature for a in mine if a.inhibited_by is None), None)
+        assert (incident.step_onset, incident.step_last) == (mine[0].step_onset, max(a.step_last for a in mine))
+        assert incident.firing == any(a.open for a in mine) and not incident.superseded
+
+
+def test_an_incident_of_a_repeated_stretch_is_history(collapsed, watch) -> None:
+    with collapsed.open(launch="b", start="resume", first_step=15) as recorder:
+        collapsed.step(recorder, 15)
+    monitor = watch()
+    monitor.tick()
+    with monitor.store.cursor() as con:
+        alerts, found = query.alerts(con, 1), query.incidents(con, 1)
+    history = {a.incident_id for a in alerts} - {a.incident_id for a in alerts if not a.superseded}
+    assert history and {i.incident_id for i in found if i.superseded} == history
+    assert not any(i.firing for i in found if i.superseded)

@@ -124,6 +124,10 @@ def test_what_reads_is_answered(run: str, query: str, form: str, capsys) -> None
         ("SELECT * FROM read_csv('/etc/passwd')", "Permission Error"),
         ("SELECT * FROM '/etc/passwd'", "does not exist"),
         ("SELECT * FROM read_text('{root}/../secret.txt')", "Permission Error"),
+        ("SELECT * FROM read_text('{root}/.regimescope/endpoint.json')", "Permission Error"),
+        ("SELECT * FROM read_json('{run}/segments/*.jsonl')", "Permission Error"),
+        ("SELECT * FROM '{run}/rollouts/a.parquet'", "Permission Error"),
+        ("SELECT * FROM glob('{root}/*')", "Permission Error"),
         ("SELECT * FROM read_text('https://example.com/x')", "Error"),
         ("SELECT * FROM glob('/etc/*')", "Permission Error"),
         ("SELECT getenv('HOME')", "does not exist"),
@@ -135,7 +139,7 @@ def test_what_writes_or_leaves_the_run_is_refused_in_one_line(
 ) -> None:
     there = root / "there"
     (root.parent / "secret.txt").write_text("secret")
-    assert cli(["sql", run, query.format(there=there, root=root)]) == 2
+    assert cli(["sql", run, query.format(there=there, root=root, run=run)]) == 2
     captured = capsys.readouterr()
     assert said in captured.err and captured.err.count("\n") == 1 and not captured.out
     assert not there.exists()
