@@ -6,6 +6,9 @@ is to one.
 
 A non-finite loss or gradient is recorded, its update is left out, and the run goes on: the numbers are the signal. A
 step without a usable group makes no update and is recorded as `dead_step`. `update.py` has the updates.
+
+With several ranks each samples and evaluates its share of the problems; then all know all rollouts, so advantages,
+queue, order of the batches and checkpoint are those of one rank. Each records its share.
 """
 
 from __future__ import annotations
@@ -24,19 +27,29 @@ from regimescope.monitor.record import Recorder
 from regimescope.trainer.advantages import GroupAdvantages, group_advantages
 from regimescope.trainer.answers.verifier import Verifier
 from regimescope.trainer.boundary import ControlBoundary
-from regimescope.trainer.buffer import Experience, StaleQueue, experience_of, infer_of
+from regimescope.trainer.buffer import Experience, StaleQueue, experience_of
 from regimescope.trainer.checkpoint import CheckpointFolder, CheckpointMeta
 from regimescope.trainer.config import TrainConfig
+from regimescope.trainer.errors import RanksError, RankZeroError
 from regimescope.trainer.evaluate import judge_answers
-from regimescope.trainer.loss.mismatch import mismatch_metrics
 from regimescope.trainer.policy import Policy
+from regimescope.trainer.ranks import Ranks, weights_checksum
 from regimescope.trainer.responses import Metric
 from regimescope.trainer.rollout import SamplingSpec, make_engine
+from regimescope.trainer.rollout_record import RolloutRecord, Sampled
 from regimescope.trainer.run_tasks import EVALUATION_SEED, RunTasks
-from regimescope.trainer.sampling import Evaluated, Judged, dynamic_sampling, evaluate, sample
-from regimescope.trainer.step_metrics import length_counts, penalty_metrics, rollout_metrics, update_metrics
+from regimescope.trainer.sampling import (
+    Judged,
+    dynamic_sampling,
+    evaluate,
+    evaluated_by_all,
+    joined,
+    sample,
+)
+from regimescope.trainer.step_metrics import combined, of_rank, penalty_metrics, update_metrics
+from regimescope.trainer.step_record import StepRecord
 from regimescope.trainer.stopwatch import Stopwatch
-from regimescope.trainer.update import Updater, UpdateTotals
+from regimescope.trainer.update import Updater
 
 SEED_STRIDE = 1_000_003
 "Sampling seed of a step: seed x this + step, so a resumed step samples what it would have sampled."
@@ -64,13 +77,14 @@ class Trainer:
         checkpoints: CheckpointFolder,
         *,
         interrupted: threading.Event,
+        ranks: Ranks | None = None,
         reference: Policy | None = None,
         first_step: int = 0,
         weight_version: int = 0,
         state: Mapping[str, Any] | None = None,
     ) -> None:
         """`state`: that of a checkpoint whose weights `policy` has; then the run goes on exactly. `interrupted`: set by
-        a signal. `reference`: of the KL penalty."""
+        a signal. `ranks`: None = this process alone. `reference`: of the KL penalty."""
         self.config = config
         self.policy = policy
         self.first_step = first_step
@@ -79,20 +93,29 @@ class Trainer:
         self._recorder = recorder
         self._checkpoints = checkpoints
         self._interrupted = interrupted
+        self._ranks = ranks or Ranks()
         self._finished_step = first_step - 1
         self._saved: Path | None = None
         self._saved_step = -1
         self._weight_version = weight_version
         self._engine = make_engine("transformers", policy, weight_version=weight_version)
         self._verifier = Verifier()
-        self._failed_before: dict[str, int] = {}
         self._problems, self._held_out = tasks.training, tasks.held_out
         self._reference = reference
         self._queue = StaleQueue(config.rollout.stale)
-        self._updater = Updater(config, policy, recorder, self._problems.envs)
+        self._updater = Updater(config, policy, recorder, self._problems.envs, self._ranks)
+        self._record = StepRecord(config.record, recorder, self._verifier, self._problems.envs, self._ranks)
         self._record_seconds = 0.0  # of the last step line, which cannot hold its own
         if state is not None:
             self._restore(state)
+        self._rollouts = RolloutRecord(
+            policy,
+            recorder,
+            limit=config.record.rollouts_limit,
+            rank=self._ranks.rank,
+            stale=config.rollout.stale,
+            waiting=len(self._queue),
+        )
 
     # ---------------------------------------------------------------------------------------------------- the loop
     def run(self, boundary: ControlBoundary) -> Iterator[StepReport]:
@@ -111,34 +134,39 @@ class Trainer:
 
         with clock("rollout"):
             judged, chosen = dynamic_sampling(lambda turn: self._sample(step, turn), rounds=config.rollout.resample)
-            old = evaluate(self.policy, judged, config.rollout.temperature)  # before any update
-            ref = None
+            mine = self._ranks.share(len(judged.rewards))
+            own = judged if self._ranks.size == 1 else judged.of_groups(mine)
+            seen = evaluate(self.policy, own, config.rollout.temperature)  # before any update
+            old, ref = evaluated_by_all(self._ranks, seen), None
             if self._reference is not None:
-                ref = evaluate(self._reference, judged, config.rollout.temperature)
+                ref = evaluated_by_all(self._ranks, evaluate(self._reference, own, config.rollout.temperature))
 
         groups = self._advantages(judged)
         fresh = experience_of(judged, groups, old, ref, chosen)
         experience = self._queue.push(fresh)
+        sampled = Sampled(judged=judged, groups=groups, old=old, entropies=seen.entropies, mine=mine, revision=revision)
+        tap = self._rollouts.push(step, sampled, experience)
 
         totals = None
         if experience is not None and len(experience):
             lag = self._weight_version - experience.weight_version
-            totals = self._updater.train(experience, step, objective, revision=revision, lag=lag, clock=clock)
+            totals = self._updater.train(experience, step, objective, revision=revision, lag=lag, clock=clock, tap=tap)
             self._weight_version += totals.skipped < len(totals.grad_norms)
             self._engine.sync(self.policy.model.named_parameters(), self._weight_version)
         self.dead_steps = self.dead_steps + 1 if experience is not None and totals is None else 0
 
-        metrics = self._rollout_metrics(judged, groups, old)
-        metrics |= mismatch_metrics(torch.cat(old.logps), torch.cat([infer_of(r) for r in judged.responses]))
+        metrics = self._record.metrics(sampled)
         if config.rollout.resample:
-            metrics["sampled_prompts"] = float(len(judged.rewards))
+            metrics["sampled_prompts"] = float(len(mine))
         if totals is not None:
             metrics |= update_metrics(totals)
             metrics |= penalty_metrics(totals, kl=objective.kl is not None, mismatch=objective.mismatch is not None)
         if config.evaluation.every and step % config.evaluation.every == 0:
             metrics |= self._evaluate(step)
         with clock("record"):
-            self._record(step, judged, groups, old, totals)
+            self._record.write(step, sampled, totals, self.dead_steps)
+            if tap is not None:
+                self._recorder.rollouts(step, tap.rows(None if totals is None else totals.lag))
 
         metrics |= {
             "lr": config.update.lr,
@@ -148,22 +176,28 @@ class Trainer:
         metrics["record_seconds"] = clock.seconds.get("record", 0.0) + self._record_seconds
         metrics["step_seconds"] = max(time.perf_counter() - start, config.pace)
         line_start = time.perf_counter()
-        self._recorder.step(step, metrics)
+        self._recorder.step(step, of_rank(metrics, self._ranks.rank))
         self._record_seconds = time.perf_counter() - line_start
+        metrics = self._agree(step, metrics)
 
         self._finished_step = step
         if self._checkpoint_due(step):
-            self.save_checkpoint(boundary)
+            self._ranks.agreed(lambda: self.save_checkpoint(boundary))
         self._interrupted.wait(max(0.0, start + config.pace - time.perf_counter()))
         return StepReport(step=step, metrics=metrics)
 
     # -------------------------------------------------------------------------------------------------- the others
     def _sample(self, step: int, turn: int) -> Judged:
-        """The responses of one round of this step, judged."""
+        """The responses of one round of this step, judged: each rank's share of the problems, then all of them."""
         own, seed = self.config.rollout, self.config.seed * SEED_STRIDE + step + turn * ROUND_STRIDE
         problems = self._problems.take(own.prompts)
-        spec = SamplingSpec(n=own.group, temperature=own.temperature, max_tokens=own.max_tokens, seed=seed)
-        return sample(self.policy, self._engine, self._verifier, problems, spec, overlong=own.overlong)
+        mine = self._ranks.share(len(problems))
+        spec = SamplingSpec(
+            n=own.group, temperature=own.temperature, max_tokens=own.max_tokens, seed=seed, first=mine.start
+        )
+        asked = problems[mine.start : mine.stop]
+        judged = sample(self.policy, self._engine, self._verifier, asked, spec, overlong=own.overlong)
+        return joined(self._ranks.gather(judged))
 
     def _advantages(self, judged: Judged) -> GroupAdvantages:
         own = self.config.advantage
@@ -176,50 +210,39 @@ class Trainer:
             equal_groups="keep" if own.equal_groups == "keep" else "drop",
         )
 
-    def _rollout_metrics(self, judged: Judged, groups: GroupAdvantages, old: Evaluated) -> dict[str, Metric]:
-        own = self.config.record
-        return rollout_metrics(judged, groups, old.entropy, short_tokens=own.short_tokens, sure_run=own.sure_run)
-
-    def _record(
-        self, step: int, judged: Judged, groups: GroupAdvantages, old: Evaluated, totals: UpdateTotals | None
-    ) -> None:
-        """Everything but the step line: histograms, and the numbers of every task."""
-        envs = self._problems.envs if len(self._problems.envs) > 1 else ()
-        for env in envs:
-            of = [i for i in range(len(judged.rewards)) if judged.responses[i * judged.group].env == env]
-            if of:
-                rows = [i * judged.group + j for i in of for j in range(judged.group)]
-                part = GroupAdvantages(advantages=groups.advantages[of], usable=groups.usable[of])
-                seen = Evaluated(logps=[old.logps[i] for i in rows], entropy=old.entropy[rows])
-                own = judged.of_groups(of)
-                self._recorder.step(step, self._rollout_metrics(own, part, seen), slice=("env", env))
-                self._recorder.hist(step, "response_length", length_counts(own.responses), "len1", slice=("env", env))
-        if totals is not None and totals.stats is not None:
-            self._recorder.ratio_hist(step, totals.stats)
-            for name, stats in totals.slices.items():
-                self._recorder.ratio_hist(step, stats, slice=name)
-        self._recorder.hist(step, "response_length", length_counts(judged.responses), "len1")
-        if self.dead_steps:
-            self._recorder.event("dead_step", {"in_a_row": self.dead_steps}, step=step)
-        failed = {**self._verifier.failures, "timeout": self._verifier.timeouts}
-        new = {kind: n - self._failed_before.get(kind, 0) for kind, n in failed.items()}
-        if any(new.values()):  # those responses count in infra_failed_frac
-            self._recorder.event("verifier_failed", {kind: n for kind, n in new.items() if n}, step=step)
-        self._failed_before = failed
-
     def _evaluate(self, step: int) -> dict[str, Metric]:
-        """`eval.accuracy`: share of held-out problems answered correctly by one sample each; per task on its slice."""
+        """`eval.accuracy`: share of held-out problems answered correctly by one sample each; per task on its slice.
+
+        A rank has the numbers of its share of the problems.
+        """
         self._recorder.state("evaluating", step=step)
         own = self.config.rollout
-        spec = SamplingSpec(n=1, temperature=own.temperature, max_tokens=own.max_tokens, seed=EVALUATION_SEED)
-        correct = judge_answers(self._engine, self.policy, self._held_out, spec, self._verifier)
-        envs = [problem.env for problem in self._held_out]
+        mine = self._ranks.share(len(self._held_out))
+        asked = self._held_out[mine.start : mine.stop]
+        spec = SamplingSpec(
+            n=1, temperature=own.temperature, max_tokens=own.max_tokens, seed=EVALUATION_SEED, first=mine.start
+        )
+        correct = judge_answers(self._engine, self.policy, asked, spec, self._verifier) if asked else []
+        envs = [problem.env for problem in asked]
         if len(self._problems.envs) > 1:
             for env in dict.fromkeys(envs):  # in a fixed order: the same seed writes the same lines
                 own_ones = [right for right, of in zip(correct, envs, strict=True) if of == env]
                 self._recorder.scalars(step, {"eval.accuracy": _share(own_ones)}, slice=("env", env))
         self._recorder.state("running", step=step)
-        return {"eval.accuracy": _share(correct)}
+        return {"eval.accuracy": _share(correct)} if asked else {}
+
+    def _agree(self, step: int, metrics: dict[str, Metric]) -> dict[str, Metric]:
+        """The means of all ranks, for the progress bar. Raises RanksError where the weights are no longer the same."""
+        if self._ranks.size == 1:
+            return metrics
+        found = self._ranks.gather((weights_checksum(self._updater.parameters), of_rank(metrics, self._ranks.rank)))
+        if len({checksum for checksum, _ in found}) > 1:
+            self._recorder.event("ranks_differ", {"ranks": self._ranks.size}, step=step)
+            raise (RanksError if self._ranks.rank == 0 else RankZeroError)(
+                f"the ranks have different weights after step {step}: see whether the machines compute alike, "
+                "and resume from the checkpoint before"
+            )
+        return combined([shown for _, shown in found])
 
     def close(self) -> None:
         """End the processes that the run started."""
@@ -231,7 +254,7 @@ class Trainer:
         return step + 1 == self.config.steps or (every > 0 and (step + 1) % every == 0)
 
     def save_checkpoint(self, boundary: ControlBoundary, *, asked_for: bool = False) -> Path | None:
-        """Save the last finished step; None when there is none. Raises CheckpointError."""
+        """Save the last finished step; None when there is none. Raises CheckpointError. For rank 0 alone."""
         if self._finished_step < 0:
             return None
         if self._saved is not None and self._finished_step == self._saved_step and not asked_for:

@@ -8,8 +8,8 @@ as a new revision that is written to `control_state.json` at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +26,7 @@ from regimescope.trainer.checkpoint import Checkpoint, CheckpointFolder, read_ch
 from regimescope.trainer.config import TrainConfig
 from regimescope.trainer.config_file import build, flat, override
 from regimescope.trainer.errors import ConfigError
+from regimescope.trainer.ranks import Ranks
 
 CONFIG_FILE = "config.json"
 FREE_TO_CHANGE = ("steps", "pace")
@@ -48,6 +49,22 @@ class StartPoint:
     @property
     def model_source(self) -> str:
         return self.config.model.path if self.checkpoint is None else str(self.checkpoint.folder)
+
+
+def agreed_start(ranks: Ranks, start: Callable[[], tuple[Path, StartPoint]]) -> tuple[Path, StartPoint]:
+    """(run folder, beginning) that rank 0 decides on; `start` may write there. The other ranks read the checkpoint
+    themselves, it may be large. Raises what `start` raises."""
+    point: StartPoint | None = None
+
+    def told() -> tuple[Path, StartPoint, Path | None]:
+        nonlocal point
+        run_dir, point = start()
+        return run_dir, replace(point, checkpoint=None), None if point.checkpoint is None else point.checkpoint.folder
+
+    run_dir, bare, folder = ranks.agreed(told)
+    if point is None:
+        point = bare if folder is None else replace(bare, checkpoint=read_checkpoint(folder))
+    return run_dir, point
 
 
 def has_run(run_dir: Path) -> bool:

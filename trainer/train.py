@@ -5,7 +5,8 @@ scenarios, resume and pace.
     regimescope train --run-dir runs/mine --resume
 
 Exit codes: 0 finished or stopped by command, 2 a user's mistake, 130 Ctrl-C, 143 SIGTERM. Ctrl-C ends cleanly after the
-step; twice, at once.
+step; twice, at once. Under torchrun it is one run of several ranks; rank 0 alone talks, holds the folder and answers
+commands.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,18 +30,20 @@ from tqdm import tqdm
 
 from regimescope import __version__
 from regimescope.monitor.control import ControlFolder
+from regimescope.monitor.ids import uuid7
 from regimescope.monitor.record import Recorder
 from regimescope.trainer.boundary import CAN, ControlBoundary
 from regimescope.trainer.checkpoint import CheckpointFolder
 from regimescope.trainer.config import TrainConfig
 from regimescope.trainer.config_file import load_config, scenario_names
-from regimescope.trainer.errors import ConfigError
+from regimescope.trainer.errors import ConfigError, RankZeroError
 from regimescope.trainer.loop import StepReport, Trainer
 from regimescope.trainer.loss.published import published_names
 from regimescope.trainer.loss.statistics import EQ_TOL
-from regimescope.trainer.policy import load_policy
-from regimescope.trainer.resume import StartPoint, fresh_start, has_run, resumed_start, store_config
-from regimescope.trainer.run_tasks import open_run_tasks
+from regimescope.trainer.policy import Policy, load_policy
+from regimescope.trainer.ranks import Ranks, only_rank_0_talks
+from regimescope.trainer.resume import StartPoint, agreed_start, fresh_start, has_run, resumed_start, store_config
+from regimescope.trainer.run_tasks import RunTasks, open_run_tasks
 
 PLAIN_LINES = 20
 "Progress lines of a whole run where there is no terminal."
@@ -48,22 +51,33 @@ PLAIN_LINES = 20
 
 def main(argv: list[str]) -> int:
     """Run the trainer; returns the exit code. Raises RegimescopeError for a user's mistake."""
-    args = _parser().parse_args(argv)
+    with only_rank_0_talks():
+        args = _parser().parse_args(argv)
+        try:
+            with Ranks.open() as ranks, ExitStack() as held:
+                run_dir, point = agreed_start(ranks, lambda: _start(args, held))
+                return _train(run_dir, point, ranks)
+        except RankZeroError:  # rank 0 says why
+            return 2
+
+
+def _start(args: argparse.Namespace, held: ExitStack) -> tuple[Path, StartPoint]:
+    """(run folder, held until `held` is closed, and where to begin). Raises RegimescopeError for a user's mistake."""
     settings = _settings(args)
     if args.resume:
         if args.run_dir is None:
             raise ConfigError("--resume needs --run-dir: the folder of the run to go on with")
         sources = args.config is not None or args.preset is not None or args.scenario is not None
         given = _config(args, settings) if sources else None
-        with _only_trainer(args.run_dir):
-            return _train(args.run_dir, resumed_start(args.run_dir, given, settings))
+        held.enter_context(_only_trainer(args.run_dir))
+        return args.run_dir, resumed_start(args.run_dir, given, settings)
     config = _config(args, settings)
     point = fresh_start(config)
     run_dir = args.run_dir or _new_run_dir(config)
     if has_run(run_dir):
         raise ConfigError(f"{run_dir} already holds a run: choose another --run-dir, or go on with it by --resume")
-    with _only_trainer(run_dir):
-        return _train(run_dir, point)
+    held.enter_context(_only_trainer(run_dir))
+    return run_dir, point
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -134,32 +148,37 @@ def _only_trainer(run_dir: Path) -> Iterator[None]:
         yield
 
 
-def _train(run_dir: Path, point: StartPoint) -> int:
+def _train(run_dir: Path, point: StartPoint, ranks: Ranks) -> int:
     config = point.config
     torch.set_num_threads(config.threads)
-    policy = load_policy(point.model_source)
-    reference = load_policy(config.model.path) if config.kl.coef > 0 else None
-    tasks = open_run_tasks(config, policy)
-    store_config(run_dir, config)
+    policy, reference, tasks = ranks.together(lambda: _load(point))
+    ranks.agreed(lambda: store_config(run_dir, config))
     limits = config.accepted_limits()
     record = config.record
     effect = (record.effect_every, record.effect_seed) if record.statistics and record.effect_every else None
-    recorder = Recorder(
-        run_dir,
-        name=_run_name(config),
-        objective=config.objective,
-        framework=f"regimescope {__version__}",
-        ratio_source="behaviour",
-        eq_tol=EQ_TOL,
-        rule=config.build_objective(point.bounds).rule,
-        limits=limits,
-        revision=point.revision,
-        start=point.start,
-        first_step=point.first_step,
-        effect=effect,
-        can=(*CAN, "entropy_effect") if effect else CAN,
-        config=config.to_dict(),
-        sync=config.record.sync,
+    launch = ranks.agreed(lambda: str(uuid7()))  # what a Recorder alone would choose
+    recorder = ranks.together(
+        lambda: Recorder(
+            run_dir,
+            name=_run_name(config),
+            objective=config.objective,
+            framework=f"regimescope {__version__}",
+            ratio_source="behaviour",
+            eq_tol=EQ_TOL,
+            rule=config.build_objective(point.bounds).rule,
+            limits=limits,
+            revision=point.revision,
+            start=point.start,
+            first_step=point.first_step,
+            effect=effect,
+            can=(*CAN, "entropy_effect") if effect else CAN,
+            config=config.to_dict(),
+            launch=launch,
+            rank=ranks.rank,
+            ranks=ranks.size,
+            rollouts=config.record.rollouts(),
+            sync=config.record.sync,
+        )
     )
     signals = _Signals()
     with recorder, signals:
@@ -171,6 +190,7 @@ def _train(run_dir: Path, point: StartPoint) -> int:
             recorder,
             checkpoints,
             interrupted=signals.interrupted,
+            ranks=ranks,
             reference=reference,
             first_step=point.first_step,
             weight_version=point.weight_version,
@@ -183,6 +203,7 @@ def _train(run_dir: Path, point: StartPoint) -> int:
             revision=point.revision,
             interrupted=signals.interrupted,
             checkpoint=lambda: trainer.save_checkpoint(boundary, asked_for=True),
+            ranks=ranks,
         )
         _announce(run_dir, point, policy.parameter_count)
         for env in tasks.training.shared:
@@ -193,10 +214,18 @@ def _train(run_dir: Path, point: StartPoint) -> int:
             trainer.close()
         finished = last + 1 >= config.steps
         if not finished and not signals.at_once:  # at once: the weights may be those of half a step
-            trainer.save_checkpoint(boundary)
+            ranks.agreed(lambda: trainer.save_checkpoint(boundary))
         recorder.end("finished" if finished else "stopped")
     _farewell(run_dir, last, config.steps, trainer.dead_steps, recorder.dropped)
-    return signals.exit_code
+    return signals.exit_code if signals.at_once else max(ranks.gather(signals.exit_code))
+
+
+def _load(point: StartPoint) -> tuple[Policy, Policy | None, RunTasks]:
+    """(policy, reference of the KL penalty, problems)."""
+    config = point.config
+    policy = load_policy(point.model_source)
+    reference = load_policy(config.model.path) if config.kl.coef > 0 else None
+    return policy, reference, open_run_tasks(config, policy)
 
 
 def _follow(trainer: Trainer, boundary: ControlBoundary, signals: _Signals) -> int:

@@ -4,6 +4,9 @@
 host, optimiser, record. A non-finite loss or gradient is recorded and its update left out. With several tasks the
 sums are kept per slice of kind `env`, and the whole is their sum; with stale rollouts there is a slice of kind `lag`.
 Everything is recorded per update, slices once a step: with 64 tasks their lines would outgrow all others.
+
+With several ranks all know the whole update; each computes and records its rows of it, and gradients are added. Rows
+are shared out by ceil(update.batch / ranks), so that the sums are those of one rank with this micro-batch, bit for bit.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from regimescope.trainer.buffer import Experience, update_batches
 from regimescope.trainer.config import TrainConfig
 from regimescope.trainer.loss.aggregation import token_weights
 from regimescope.trainer.loss.effect import effect_sample
-from regimescope.trainer.loss.numbers import LossNumbers, joined, loss_numbers
+from regimescope.trainer.loss.numbers import LossNumbers, joined, loss_numbers, no_numbers
 from regimescope.trainer.loss.objective import Objective, PolicyLoss, policy_loss
 from regimescope.trainer.loss.statistics import BUCKET_SIZE, SIZE, SampledEffect, token_sums, unpack
 from regimescope.trainer.policy import Policy, TokenLogps, token_logps
+from regimescope.trainer.ranks import Ranks
+from regimescope.trainer.rollout_record import Tap
 from regimescope.trainer.stopwatch import Stopwatch
 
 UPDATES_PER_STEP = 1 << 20
@@ -35,16 +40,18 @@ UPDATES_PER_STEP = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateTotals:
-    """What the gradient updates of one step did."""
+    """What the gradient updates of one step did; of this rank's share, where nothing else is said."""
 
     lag: int
     "Weight versions between generation and the first update."
     tokens: int
-    "Tokens trained on, once."
+    "Tokens trained on, once; the shares of the ranks add up."
     grad_norms: tuple[float, ...]
     "Norm before clipping, one per update."
     numbers: LossNumbers
     "Of all updates."
+    whole: LossNumbers
+    "The same of all ranks."
     skipped: int = 0
     "Updates left out because loss or gradient was not finite."
     stats: TokenStats | None = None
@@ -56,26 +63,40 @@ class UpdateTotals:
 class Updater:
     """Holds the optimiser and the order of the batches; changes the policy in place."""
 
-    def __init__(self, config: TrainConfig, policy: Policy, recorder: Recorder, envs: Sequence[str]) -> None:
-        """`envs`: values of the slice `env`; fewer than two make no slices."""
+    def __init__(
+        self, config: TrainConfig, policy: Policy, recorder: Recorder, envs: Sequence[str], ranks: Ranks | None = None
+    ) -> None:
+        """`envs`: values of the slice `env`; fewer than two make no slices. `ranks`: None = this process alone."""
         self._config = config
         self._policy = policy
         self._recorder = recorder
+        self._ranks = ranks or Ranks()
         self._envs = list(envs)
         self._sliced = len(envs) > 1
         self.order = torch.Generator().manual_seed(config.seed)
-        self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         betas = (config.update.beta1, config.update.beta2)
-        self.optimizer = torch.optim.Adam(self._parameters, lr=config.update.lr, betas=betas, fused=True)
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.update.lr, betas=betas, fused=True)
 
     def train(
-        self, experience: Experience, step: int, objective: Objective, *, revision: int, lag: int, clock: Stopwatch
+        self,
+        experience: Experience,
+        step: int,
+        objective: Objective,
+        *,
+        revision: int,
+        lag: int,
+        clock: Stopwatch,
+        tap: Tap | None = None,
     ) -> UpdateTotals:
-        """All passes over one batch of rollouts. `lag`: weight versions since it was generated."""
+        """All passes over one batch of rollouts. `lag`: weight versions since it was generated. `tap`: sees what each
+        update says of the tokens."""
         own, bounds, norms, skipped = self._config.update, objective.rule.bounds, [], 0
         numbers = sums = torch.zeros(0)
         for update, rows in enumerate(update_batches(len(experience), own.batch, own.passes, self.order)):
-            head, now, measured = self._gradient(experience, rows.tolist(), objective, step, update, clock)
+            if tap is not None:
+                tap.update(update, rows.tolist())
+            head, now, measured = self._gradient(experience, rows.tolist(), objective, step, update, clock, tap)
             with clock("stats"):
                 whole = measured.sum(0)[:BUCKET_SIZE]
                 loss, norm, *host = torch.cat([head, whole]).tolist()  # the one copy to the host
@@ -95,15 +116,16 @@ class Updater:
         with clock("record"):
             for name, part in slices.items():
                 self._recorder.buckets(step, 0, part, revision=revision, bounds=bounds, slice=name)
-        if skipped:
+        if skipped and self._ranks.rank == 0:
             self._recorder.event(
                 "skipped_updates", {"updates": skipped, "reason": "loss or gradient not finite"}, step=step
             )
         return UpdateTotals(
             lag=lag,
-            tokens=sum(map(len, experience.responses)),
+            tokens=sum(len(experience.responses[i]) for i in self._ranks.share(len(experience))),
             grad_norms=tuple(norms),
             numbers=LossNumbers.of(numbers.tolist()),
+            whole=LossNumbers.of(reduce(joined, self._ranks.gather(numbers)).tolist()),
             skipped=skipped,
             stats=stats,
             slices=slices,
@@ -111,30 +133,43 @@ class Updater:
 
     # -------------------------------------------------------------------------------------------------- one update
     def _gradient(
-        self, experience: Experience, rows: list[int], objective: Objective, step: int, update: int, clock: Stopwatch
+        self,
+        experience: Experience,
+        rows: list[int],
+        objective: Objective,
+        step: int,
+        update: int,
+        clock: Stopwatch,
+        tap: Tap | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """([loss, gradient norm before clipping], LossNumbers, sums [slices, SIZE]); the clipped gradient is left on
-        the parameters."""
+        the parameters. Loss and gradient are those of all ranks, numbers and sums those of this one."""
         with clock("update"):
             self.optimizer.zero_grad()
             weights = self._token_weights(experience, rows, objective)
-        size = self._config.update.micro_batch or len(rows)
+        own = self._ranks.share(len(rows), size=-(-self._config.update.batch // self._ranks.size))
+        size = self._config.update.micro_batch or max(1, len(own))
         loss = torch.zeros(())
-        numbers = sums = torch.zeros(0)
-        for first in range(0, len(rows), size):
-            part = rows[first : first + size]
+        numbers, sums = no_numbers(), self._no_sums()
+        for first in range(own.start, own.stop, size):
+            last = min(first + size, own.stop)
+            part = rows[first:last]
             with clock("update"):
                 out, sampled = self._forward(experience, part, step * UPDATES_PER_STEP + update)
-                result = self._loss(experience, part, out, objective, weights[first : first + size])
+                result = self._loss(experience, part, out, objective, weights[first:last])
                 result.loss.backward()  # type: ignore[no-untyped-call]
                 loss = loss + result.loss.detach()
+            if tap is not None:
+                with clock("record"):
+                    tap.see(part, result.terms)
             with clock("stats"):
                 now = loss_numbers(result, result.valid(out.sum_p2))
                 measured = self._measure(experience, part, result, out, sampled)
-                numbers = joined(numbers, now) if first else now
-                sums = sums + measured if first else measured
+                numbers = joined(numbers, now) if first > own.start else now
+                sums = sums + measured if first > own.start else measured
         with clock("update"):
-            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._config.update.clip_grad)
+            loss = self._ranks.sum_gradients(self.parameters, loss)
+            norm = torch.nn.utils.clip_grad_norm_(self.parameters, self._config.update.clip_grad)
         return torch.stack([loss, norm]).double(), numbers, sums
 
     def _token_weights(self, experience: Experience, rows: list[int], objective: Objective) -> Tensor:
@@ -183,7 +218,7 @@ class Updater:
     ) -> Tensor:
         """[slices, SIZE], or empty with statistics off."""
         if not self._config.record.statistics:
-            return torch.zeros(0, SIZE)
+            return self._no_sums()
         of = None
         if self._sliced:
             env = torch.tensor([self._envs.index(experience.envs[i]) for i in rows])
@@ -193,6 +228,10 @@ class Updater:
             effect = SampledEffect(effect=result.valid(out.effect), sampled=result.valid(sampled))
         entropy = result.valid(out.entropy)
         return token_sums(result.terms, entropy, effect=effect, slices=of, slice_count=max(1, len(self._envs)))
+
+    def _no_sums(self) -> Tensor:
+        slices = max(1, len(self._envs)) if self._config.record.statistics else 0
+        return torch.zeros(slices, SIZE, dtype=torch.float64)
 
     def _unpacked(self, sums: list[float]) -> TokenStats:
         return unpack(sums, effect=self._config.record.effect_every > 0)

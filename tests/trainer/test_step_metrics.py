@@ -68,7 +68,7 @@ NUMBERS = LossNumbers(
 
 
 def test_updates_without_statistics_have_no_kl() -> None:
-    totals = UpdateTotals(lag=4, tokens=100, grad_norms=(1.0, 3.0), numbers=NUMBERS)
+    totals = UpdateTotals(lag=4, tokens=100, grad_norms=(1.0, 3.0), numbers=NUMBERS, whole=NUMBERS)
     metrics = update_metrics(totals)
     assert metrics["grad_norm"] == (2.0, 2.0) and metrics["ratio_max"] == 2.5 and metrics["ratio_min"] == 0.5
     assert metrics["lag_mean"] == (4.0, 100.0) and metrics["lag_p95"] == metrics["lag_max"] == 4.0
