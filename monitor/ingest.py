@@ -283,7 +283,7 @@ class Ingester:
         offset, trace = segment.byte_offset, segment.trace
         try:
             chunk = read_chunk(path, offset, trace=trace, scanned=segment.scanned)
-            if limit := bytes_of_a_tick(chunk.lines):
+            if self._rollouts and (limit := bytes_of_a_tick(chunk.lines)):
                 chunk = read_chunk(path, offset, limit, trace=trace, scanned=segment.scanned)
         except OSError as error:  # gone since it was listed, or not ours to read: the other files go on
             why = f"{error.strerror or error}; give this user read permission"
