@@ -4,10 +4,14 @@ import math
 
 import pytest
 
+from regimescope.monitor import Recorder
 from regimescope.monitor.query import CommandRow, EventRow, Latest, SegmentRow, SliceRow
+from regimescope.monitor.service import Monitor
+from regimescope.monitor.store import Store
 from regimescope.monitor.ui import answers
 from regimescope.monitor.ui.answers import Evaluations
-from regimescope.monitor.ui.facts import Proposal, shown_checkpoints
+from regimescope.monitor.ui.context import Context
+from regimescope.monitor.ui.facts import Proposal, load_facts, shown_checkpoints
 from regimescope.monitor.ui.views.panels import PANELS as GRID
 from regimescope.monitor.ui.views.panels import TILES, available, missing
 
@@ -184,3 +188,21 @@ def test_a_tile_says_its_change_in_points_or_units_and_nothing_when_there_is_non
     assert (accuracy.show(0.058), accuracy.change(0.058, 0.62)) == ("5.8 %", "-56.2 pt")
     assert (length.show(3.21), length.change(3.21, 34.0)) == ("3.21", "-30.8")
     assert accuracy.change(0.5, 0.5001) is None
+
+
+def test_two_writers_and_files_that_are_not_read_are_told_with_the_first_answer(tmp_path):
+    with Recorder(tmp_path / "run", launch="a") as first, Recorder(tmp_path / "run", launch="a") as second:
+        for recorder in (first, second):
+            recorder.step(0, {"accuracy": 0.5})
+    (tmp_path / "run" / "segments" / "r00001-1-1-0000.jsonl").symlink_to(first.path)
+    monitor = Monitor(tmp_path, store=Store.in_memory(tmp_path))
+    monitor.catch_up()
+    context = Context(
+        monitor=monitor, read_token="", read_only=True, actor="ana", control_token=None, address="http://127.0.0.1"
+    )
+    facts = load_facts(context, "run")
+    monitor.stop()
+    assert facts is not None
+    repeated, unread = answers.alive(facts, facts.segments).notes
+    assert repeated.startswith(f"launch 'a' has rank 0 twice: {first.path.name} and {second.path.name}: ")
+    assert unread.startswith("run/segments/r00001-1-1-0000.jsonl: a link, which is not followed; ")
