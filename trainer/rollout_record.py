@@ -95,26 +95,28 @@ class Tap:
         own = set(judged.rows_of(self._sampled.mine))
         places = [i for i in range(len(judged.responses)) if (trained[i] is not None if i in trained else i in own)]
         repetition = seq_rep([_body(judged.responses[i]) for i in places], 4)
-        plain = [self._plain(i, float(share)) for i, share in zip(places, repetition, strict=True)]
+        rewards, advantages = (x.flatten().tolist() for x in (judged.rewards, self._sampled.groups.advantages))
+        plain = [
+            self._plain(i, reward=rewards[i], advantage=advantages[i], repetition=float(share))
+            for i, share in zip(places, repetition, strict=True)
+        ]
         entropies = dict(zip(judged.rows_of(self._sampled.mine), self._sampled.entropies, strict=True))
         for _, row in choose(plain, self._limit, step=self._step, rank=self._rank):
             yield self._whole(row, trained.get(row.sample_id), entropies, lag)
 
-    def _plain(self, place: int, repetition: float) -> Rollout:
+    def _plain(self, place: int, *, reward: float, advantage: float, repetition: float) -> Rollout:
         """Without texts and arrays: what the choice looks at."""
         sampled, response = self._sampled, self._sampled.judged.responses[place]
-        reward = sampled.judged.rewards.flatten()[place].item()
         judged = response.outcome != "infra_failed"
-        ending = "aborted" if not response.token_ids else "eos" if response.ended else "length"
         return Rollout(
             sample_id=place,
             group_id=place // sampled.judged.group,
             env=response.env or None,
             reward=reward if judged else None,
-            advantage=sampled.groups.advantages.flatten()[place].item() if judged else None,
+            advantage=advantage if judged else None,
             correct=response.outcome == "correct" if judged else None,
             length=len(response.token_ids),
-            finish_reason=ending if judged else "infra",  # type: ignore[arg-type]
+            finish_reason="infra" if not judged else "eos" if response.ended else "length",
             repetition=repetition,
             revision=sampled.revision,
             weight_version=sampled.judged.weight_version,

@@ -219,6 +219,15 @@ def test_what_was_not_measured_makes_no_line(tmp_path: Path) -> None:
     assert "entropy_effect_sum" not in kinds[1]
 
 
+def test_the_step_of_a_slice_ends_nothing(tmp_path: Path) -> None:
+    with Recorder(tmp_path, sync=True) as recorder:
+        recorder.step(3, {"accuracy": (0.6, 10)}, slice=("env", "math"))
+        recorder.step(3, {"accuracy": (0.5, 20)})
+    assert [(record["k"], record.get("sl")) for record in lines(recorder.path)[1:]] == [
+        ("scalars", {"env": "math"}), ("step", None), ("end", None),
+    ]  # fmt: skip
+
+
 def test_records_are_as_they_were_when_they_were_handed_over(tmp_path: Path) -> None:
     metrics, data = {"a": 1.0}, {"list": [1]}
     with Recorder(tmp_path) as recorder:
@@ -397,13 +406,16 @@ def test_a_full_queue_drops_counts_and_announces(tmp_path: Path) -> None:
     with Recorder(tmp_path, queue_size=3) as recorder:
         for step in range(20_000):
             recorder.step(step, {"a": 0.5})
+            if step % 100 == 0:
+                recorder.ack(Ack(id="0199a3c4-7d1e-7000-8000-0000000000a1", step=step, status="received", revision=0))
     records = lines(recorder.path)
     steps = [record["s"] for record in records if record["k"] == "step"]
     assert 0 < recorder.dropped < 20_000
     assert len(steps) + recorder.dropped == 20_000
     assert lost(records) == (recorder.dropped, recorder.dropped)
     assert steps == sorted(steps)
-    assert records[-1]["k"] == "end"  # somebody waits for it: it is never dropped
+    assert records[-1]["k"] == "end"  # somebody waits for it, and for an ack: they are never dropped
+    assert [record["s"] for record in records if record["k"] == "ack"] == list(range(0, 20_000, 100))
     assert {record["data"]["reason"] for record in records if record.get("kind") == "dropped"} == {"queue full"}
 
 
@@ -511,10 +523,16 @@ def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
     code = """
 import os, sys
 from regimescope.monitor import Recorder
-recorder = Recorder(sys.argv[1], sync=sys.argv[2] == "sync")
+recorder = Recorder(sys.argv[1], sync=sys.argv[2] == "sync", queue_size=8)
 recorder.step(0, {})
 child = os.fork()
 recorder.step(1, {"child": float(child == 0)})
+if child == 0:
+    for step in range(20):
+        recorder.step(step, {})
+    assert recorder.dropped == 0        # it takes nothing, so it loses nothing
+    held = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    assert not [path for path in held if path.endswith(".jsonl")]
 recorder.end("finished")
 if child:
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

@@ -8,6 +8,7 @@ import math
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regimescope.monitor import Recorder, Rollout, RolloutOptions
+from regimescope.monitor import Recorder, Rollout, RolloutOptions, writer
 from regimescope.monitor.errors import RecorderError
 from regimescope.monitor.rollouts import choose
 
@@ -365,6 +366,33 @@ def test_no_more_than_max_bytes_and_one_event(tmp_path: Path) -> None:
     with Recorder(run_dir, rollouts=options, sync=True, rank=0, ranks=2, launch="two") as recorder:
         recorder.rollouts(4, rows())  # another rank has a part of its own
     assert len(files(run_dir)) == 4
+
+
+def test_the_end_does_not_wait_for_a_device_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    come = threading.Event()
+
+    class Tensor:
+        def __len__(self) -> int:
+            return 1
+
+        def tolist(self) -> list[float]:
+            come.wait(60)
+            return [0.0]
+
+    monkeypatch.setattr(writer, "FLUSH_S", 0.1)
+    recorder = Recorder(tmp_path, rollouts=EVERY)
+    recorder.rollouts(0, [Rollout(sample_id=0, length=1, logp_old=Tensor())])  # type: ignore[arg-type]
+    ending = threading.Thread(target=recorder.end, args=("finished",), daemon=True)
+    ending.start()
+    ending.join(20)
+    waits = ending.is_alive()
+    come.set()
+    ending.join()
+    assert not waits
+    for thread in threading.enumerate():
+        if thread.name.startswith("regimescope"):
+            thread.join()
+    assert [record["k"] for record in lines(tmp_path)] == ["rollouts", "end"]
 
 
 FULL = """
