@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,6 +127,47 @@ def test_rows_and_offset_come_together_and_once(run: Path, root: Path, store: St
     again = Store.in_memory(root)
     assert both_tables(read(again)) == both_tables(store)
     again.close()
+
+
+TAIL = """
+import sys
+from regimescope.monitor.ingest import Ingester
+from regimescope.monitor.store import Store
+
+ingester = Ingester(Store.open(sys.argv[1]))
+print("reading", flush=True)
+while True:
+    ingester.tick()
+"""
+
+
+def test_no_kill_of_the_monitor_loses_or_repeats_a_row(run: Path, root: Path, rollout_file) -> None:
+    rollout_file(run, NAME, 2)
+    step = 0
+    for _ in range(4):
+        with subprocess.Popen([sys.executable, "-c", TAIL, str(root)], stdout=subprocess.PIPE) as tail:
+            assert tail.stdout is not None and tail.stdout.readline() == b"reading\n"
+            end = time.monotonic() + 0.3
+            while time.monotonic() < end:
+                append(run, rollouts_line(2 * step + 1, step=step), rollouts_line(2 * step + 2, "late", step=step))
+                step += 1
+                time.sleep(0.002)
+            tail.kill()
+    store, again = Store.open(root), Store.in_memory(root)
+    assert both_tables(read(store)) == both_tables(read(again))
+    assert rows(store, "SELECT step, row_in_file FROM rollout ORDER BY ALL") == [
+        (s, i) for s in range(step) for i in (0, 1)
+    ]
+    assert rows(store, "SELECT step FROM event ORDER BY step") == [(s,) for s in range(step)]
+    store.close()
+    again.close()
+
+
+def test_odd_texts_are_kept(run: Path, store: Store, rollout_file) -> None:
+    odd = ["", "a\0b", "ü\u202e\x1b[31m", "'; DROP TABLE rollout; --"]
+    rollout_file(run, NAME, 4, env=odd, finish_reason=odd)
+    append(run, rollouts_line(1, rows=4))
+    assert rows(read(store), "SELECT env, finish_reason FROM rollout ORDER BY row_in_file") == [(x, x) for x in odd]
 
 
 def wrong_rows(run: Path, make: Callable) -> str:
