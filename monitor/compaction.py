@@ -27,7 +27,9 @@ PIECE_ROWS = 1_000_000
 LEAST_ROWS = 50_000
 "Fewer rows than that are not worth it: less than half a row group."
 PAUSE_S = 0.5
-"When a piece takes longer, the next ones are half as large."
+"When a piece takes longer, the next ones are half as large, down to SMALLEST_ROWS."
+SMALLEST_ROWS = 250_000
+"Two row groups: with less, each of them would hold several metrics again."
 MIN_FREE_BYTES = 512 << 20
 "With less free disk nothing is rewritten: a piece lies there twice until the next checkpoint."
 _BINS = 1000
@@ -80,8 +82,8 @@ class Compactor:
             piece = self._pieces.popleft()
             started = time.monotonic()
             _sort(con, piece)
-            if time.monotonic() - started > PAUSE_S and self._rows > LEAST_ROWS:
-                self._rows = max(LEAST_ROWS, self._rows // 2)
+            if time.monotonic() - started > PAUSE_S and self._rows > SMALLEST_ROWS:
+                self._rows = max(SMALLEST_ROWS, self._rows // 2)
                 self._sorted.discard(piece.run_key)  # the rest of it is cut again
                 self._pieces.clear()
             elif not self._pieces:

@@ -1,14 +1,17 @@
 """`regimescope serve`, `python app.py`, `streamlit run` as processes: one server a root, busy ports, clean end."""
 
+import asyncio
 import os
 import signal
 import socket
+import time
 
 import pytest
 
 from regimescope import cli
-from regimescope.monitor.endpoint import Endpoint, endpoint_path, write_endpoint
+from regimescope.monitor.endpoint import Endpoint, endpoint_path, is_alive, is_fresh, read_endpoint, write_endpoint
 from regimescope.monitor.serve import main
+from regimescope.monitor.ui import application
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +26,30 @@ def test_a_second_server_on_a_root_gives_the_address_of_the_first(launch, first,
     assert second.returncode == 0
     assert out.count("\n") == 1 and first.address in out
     assert first.request("/_stcore/health")[0] == 200
+
+
+def test_of_two_servers_that_start_at_the_same_moment_one_serves_and_one_names_it(launch, tmp_path):
+    command = ("-m", "regimescope.cli", "serve")
+    both = [launch(command, tmp_path / "runs", REGIMESCOPE_PORT="0") for _ in range(2)]
+    deadline = time.monotonic() + 60
+    while not (ended := [p for p in both if p.poll() is not None]):
+        assert time.monotonic() < deadline, "both serve one root"
+        time.sleep(0.05)
+    (loser,) = ended
+    (winner,) = [p for p in both if p is not loser]
+    said, _ = loser.communicate(timeout=30)
+    known = read_endpoint(tmp_path / "runs")
+    assert loser.returncode == 0 and said.count("\n") == 1
+    assert known.pid == winner.pid and known.address in said and is_alive(known)
+
+
+def test_the_endpoint_stays_young_while_the_server_lives(tmp_path, monkeypatch):
+    path = write_endpoint(tmp_path, Endpoint(host="127.0.0.1", port=1, pid=1, started=0.0, token="t"))
+    os.utime(path, (0, 0))
+    monkeypatch.setattr(application, "_TOUCH_S", 0.01)
+    with pytest.raises(TimeoutError):
+        asyncio.run(asyncio.wait_for(application._keep_fresh(tmp_path), 0.3))
+    assert is_fresh(tmp_path)
 
 
 @pytest.mark.parametrize("command", [("-m", "regimescope.cli", "serve"), ("app.py",)], ids=["serve", "app.py"])
