@@ -393,6 +393,8 @@ def test_after_the_end_calls_do_nothing(tmp_path: Path) -> None:
     recorder.end("error")
     recorder.close()
     assert [record["k"] for record in lines(recorder.path)] == ["header", "end"]
+    held = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    assert str(recorder.path.resolve()) not in held
 
 
 @pytest.mark.parametrize("error, reason", [(ValueError, "error"), (KeyboardInterrupt, "stopped")])
