@@ -55,6 +55,8 @@ class Compactor:
         self._store = store
         self._pieces: deque[Piece] = deque()
         self._rows = PIECE_ROWS
+        self._loose = False
+        "Old rows lie in the file that a checkpoint would give free."
         self._sorted: set[int] = set()
         "Runs that were looked at since they last changed."
 
@@ -66,15 +68,20 @@ class Compactor:
             self._pieces = deque(piece for piece in self._pieces if piece.run_key not in found)
 
     def work(self, finished: Iterable[int]) -> bool:
-        """Sort one piece of these runs, or look at one for pieces; True while there was something to do. Raises
-        duckdb.Error, and has changed nothing then.
+        """Sort one piece of these runs, or look at one for pieces, or give the space of the old rows free; True while
+        there was something to do. Raises duckdb.Error, and has changed nothing then.
         """
         waiting = None if self._pieces else next((key for key in finished if key not in self._sorted), None)
-        if not self._pieces and waiting is None:
+        if not self._pieces and waiting is None and not self._loose:
             return False
         if not self._room():
             return False
         with self._store.cursor() as con:
+            if not self._pieces and waiting is None:
+                self._loose = False
+                with contextlib.suppress(duckdb.TransactionException):  # somebody reads: the next checkpoint does it
+                    con.execute("CHECKPOINT").fetchall()
+                return True
             if waiting is not None:
                 self._sorted.add(waiting)
                 self._pieces.extend(pieces(con, waiting, self._rows))
@@ -82,13 +89,11 @@ class Compactor:
             piece = self._pieces.popleft()
             started = time.monotonic()
             _sort(con, piece)
+            self._loose = True
             if time.monotonic() - started > PAUSE_S and self._rows > SMALLEST_ROWS:
                 self._rows = max(SMALLEST_ROWS, self._rows // 2)
                 self._sorted.discard(piece.run_key)  # the rest of it is cut again
                 self._pieces.clear()
-            elif not self._pieces:
-                with contextlib.suppress(duckdb.TransactionException):  # somebody reads: the next checkpoint does it
-                    con.execute("CHECKPOINT").fetchall()
         return True
 
     def _room(self) -> bool:
