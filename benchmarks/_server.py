@@ -1,4 +1,4 @@
-"""A real `regimescope serve` for the benchmarks, and its JSON route as a client sees it."""
+"""A real `regimescope serve` for the benchmarks, its JSON route as a client sees it, and a process that records."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import psutil
+from benchmarks._environment import FOLDER, ONE_THREAD
 from benchmarks._runs import BenchmarkError
 
 from regimescope.monitor.endpoint import read_endpoint
@@ -34,6 +36,28 @@ def serving(root: Path, cache: Path) -> Iterator[tuple[str, psutil.Process]]:
     finally:
         process.terminate()
         process.wait(60)
+
+
+@contextlib.contextmanager
+def recording(run_dir: Path, steps: int, rate: float) -> Iterator[Callable[[], dict[str, Any]]]:
+    """A `_trainer_worker` that records so many steps a second. The call that it gives waits for its end and returns
+    what it said; it raises BenchmarkError where the worker failed. A worker that is not waited for is ended."""
+    command = [sys.executable, "-m", "benchmarks._trainer_worker", str(run_dir), str(steps), str(rate)]
+    env = {**os.environ, **ONE_THREAD}
+    process = subprocess.Popen(command, cwd=FOLDER.parent, env=env, stdout=subprocess.PIPE, text=True)
+
+    def wait() -> dict[str, Any]:
+        said, _ = process.communicate()
+        if process.returncode != 0:
+            raise BenchmarkError("the process that records failed; its own words are above")
+        answer: dict[str, Any] = json.loads(said)
+        return answer
+
+    try:
+        yield wait
+    finally:
+        process.kill()
+        process.wait()
 
 
 def cpu_seconds(processes: Sequence[psutil.Process]) -> float:

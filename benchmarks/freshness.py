@@ -8,18 +8,15 @@ holds it has arrived; written is the time that the Recorder stamped on it. Wall 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median, quantiles
 
-from benchmarks._environment import FOLDER, ONE_THREAD
 from benchmarks._runs import BenchmarkError, segment_lines, table
-from benchmarks._server import SeriesClient, serving
+from benchmarks._server import SeriesClient, recording, serving
 from benchmarks._trainer_worker import HEALTHY
 
 BAR_S = 1.0
@@ -48,17 +45,11 @@ def measure(folder: Path, every_s: float, seconds: float) -> list[float]:
     """Milliseconds of each step after the first, ascending."""
     root, steps = folder / "root", max(4, round(seconds / every_s))
     root.mkdir(parents=True)
-    with serving(root, folder / "cache"):
-        command = [sys.executable, "-m", "benchmarks._trainer_worker", str(root / "run"), str(steps), str(1 / every_s)]
-        trainer = subprocess.Popen(
-            command, cwd=FOLDER.parent, env={**os.environ, **ONE_THREAD}, stdout=subprocess.PIPE, text=True
-        )
+    with serving(root, folder / "cache"), recording(root / "run", steps, 1 / every_s) as wait:
         client = SeriesClient(root, "run", list(HEALTHY)[:6])
         seen = visible(client, steps)
         client.close()
-        said, _ = trainer.communicate()
-    if trainer.returncode != 0 or not json.loads(said):
-        raise BenchmarkError("the trainer failed; its own words are above")
+        wait()
     written = {
         int(str(line["s"])): float(str(line["t"])) for line in segment_lines(root / "run") if line["k"] == "step"
     }
