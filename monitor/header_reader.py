@@ -1,11 +1,11 @@
-"""The header line of a segment, read: the launch that it declares, the names that later lines refer to."""
+"""The header line of a segment, read: the launch that it declares or joins, the names that later lines refer to."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 from regimescope.monitor.bounds import Bounds, Limits, WeightRule
-from regimescope.monitor.catalog import Catalog, Header, Launch
+from regimescope.monitor.catalog import Catalog, Header, Launch, Run, Segment
 from regimescope.monitor.errors import WireError
 from regimescope.monitor.fields import (
     MAX_SMALL,
@@ -20,10 +20,21 @@ from regimescope.monitor.fields import (
     whole,
 )
 from regimescope.monitor.rows import Batch
+from regimescope.monitor.segments import order_of, series_of
 from regimescope.monitor.token_stats import BUCKETS
 from regimescope.monitor.wire import number
 
 _MAX_BINS = 10_000
+
+
+class Misordered(Exception):
+    """A file of an older start came after a newer one had been read: the run must be read again, in order. `name`: of
+    the file.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
 
 
 def read_names(record: Record, catalog: Catalog, batch: Batch) -> Header:
@@ -70,3 +81,27 @@ def read_launch(record: Record, launch_no: int) -> Launch:
         capabilities=[text_of(x, "can") for x in list_of(record.get("can", []), "can")],
         last_row_at=time_of(record),
     )
+
+
+def launch_of(
+    run: Run, segment: Segment, launch_id: str, rank: int, *, in_order: bool
+) -> tuple[Launch | None, str | None]:
+    """The launch that this file belongs to (None = it begins a new one), and the first file of that rank under the same
+    id, where there is one of another start. A rank that writes a second series of files under one launch id is a second
+    start, or a second process: it gets a launch of its own, which supersedes, so that nothing counts twice and nothing
+    is thrown away. `in_order`: take it as it comes. Raises Misordered.
+    """
+    name = segment.name
+    others = [s for s in run.segments.values() if s.launch_no is not None and s.name != name]
+    known = run.named(launch_id)
+    numbers = {launch.launch_no: launch for launch in known}
+    for other in others:
+        if other.launch_no in numbers and series_of(other.name) == series_of(name):
+            return numbers[other.launch_no], None  # an earlier part
+    same = [s for s in others if s.launch_no in numbers and s.rank == rank]
+    starts = len({series_of(s.name) for s in same})
+    newer = same if starts < len(known) else others
+    if not in_order and any(order_of(s.name) > order_of(name) for s in newer):
+        raise Misordered(name)
+    first = min((s.name for s in same), key=order_of, default=None)
+    return (known[starts] if starts < len(known) else None), first

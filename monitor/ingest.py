@@ -8,9 +8,7 @@ were read in, is taken out of the index and read again: the files are the truth.
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,19 +16,17 @@ import duckdb
 
 from regimescope.monitor.catalog import Catalog, Run, Segment
 from regimescope.monitor.errors import RolloutError, WireError
-from regimescope.monitor.lines import LineReader, Misordered
+from regimescope.monitor.header_reader import Misordered
+from regimescope.monitor.lines import LineReader
 from regimescope.monitor.live import CRASHED_FLOOR_S, crashed, median_step_s
 from regimescope.monitor.places import spare_segments
+from regimescope.monitor.problems import Problems
 from regimescope.monitor.progress import FileRead
 from regimescope.monitor.rollout_index import Waiting, bytes_of_a_tick, read_rows
 from regimescope.monitor.rows import Batch
 from regimescope.monitor.segments import SegmentFile, find_runs, is_unchanged, list_segments, read_chunk
 from regimescope.monitor.store import Store
 
-log = logging.getLogger(__name__)
-
-_TWO_TICKS = 3
-"Ticks in which an older start must have written beside a newer one: what is still on its way comes in one."
 _WALK_SHARE = 20
 "A walk over the root that took t seconds is not repeated within 20 t."
 SETTLED_S = 10.0
@@ -54,10 +50,8 @@ class Ingester:
         self._only = None if only is None else sorted(only)
         self._paths: list[str] = []
         self._walk_again = 0.0
-        self._unread: dict[str, dict[str, str]] = {}  # run, or "" for the walk -> what is not read, and why
-        self._notices: dict[str, str] = {}
+        self._problems = Problems()
         self._in_order: set[str] = set()
-        self._talking: Counter[tuple[int, str]] = Counter()
         self.said: set[int] = set()
         "Runs of which the last tick brought more than numbers: events, answers, marks, a launch, an end, losses."
         self._revisions: dict[int, set[object]] = {}
@@ -101,11 +95,8 @@ class Ingester:
 
     @property
     def problems(self) -> dict[str, str]:
-        """Path below the root -> what is wrong there: not read at the last try, or seen by this process. Ends with
-        what to do, after a semicolon.
-        """
-        found = {path: why for part in list(self._unread.values()) for path, why in part.items()}
-        return {**found, **self._notices}
+        """Path below the root -> what is wrong there, and what to do (`problems.py`)."""
+        return self._problems.all()
 
     def silence(self) -> dict[int, float]:
         """Run key -> seconds since the last new byte in a trainer's segment, by this process's clock."""
@@ -144,9 +135,7 @@ class Ingester:
             return self._only
         now = time.monotonic()
         if now >= self._walk_again:
-            unread: dict[str, str] = {}
-            self._paths = find_runs(self._store.root, unread)
-            self._unread[""] = unread
+            self._paths = find_runs(self._store.root, self._problems.unread_of(""))
             self._walk_again = time.monotonic() + _WALK_SHARE * (time.monotonic() - now)
         return self._paths
 
@@ -173,12 +162,10 @@ class Ingester:
     def _read_run(self, con: duckdb.DuckDBPyConnection, path: str) -> int | None:
         """Everything new of one run in one transaction; its key when there was something."""
         folder = self._store.root / path
-        unread: dict[str, str] = {}
-        files = list_segments(folder, unread, self._spare / path)
-        self._unread[path] = {f"{path}/{name}": why for name, why in unread.items()}
+        files = list_segments(folder, self._problems.unread_of(path), self._spare / path)
         known = self._catalog.runs.get(path)
         if known is not None and (name := _replaced(known, files)):
-            self._notice_replaced(path, name)
+            self._problems.replaced(path, name)
             return self._read_again(con, path)
         if known is not None and all(_unchanged(known, file) for file in files):
             self._first_sight(known, files)
@@ -195,7 +182,7 @@ class Ingester:
             self._in_order.add(f"{path}/{misordered.name}")  # once for each file
             return self._read_again(con, path)
         except _Replaced as replaced:
-            self._notice_replaced(path, str(replaced))
+            self._problems.replaced(path, str(replaced))
             return self._read_again(con, path)
         if not run.launches and not run.stored:  # nothing but a torn header yet, or no trainer
             if not grown:
@@ -203,7 +190,8 @@ class Ingester:
                 return None
             self._catalog.touch_run(run)
         self._first_sight(run, files)
-        self._notice_two(run, [file for file in grown if file.series not in behind])
+        if run.run_key in self._up_to_date:
+            self._problems.look_for_two(run, [file for file in grown if file.series not in behind])
         if any(not file.is_monitor for file in grown):
             live = (
                 run.run_key in self._up_to_date
@@ -226,33 +214,6 @@ class Ingester:
         fresh = bool(found - known)
         known |= found
         return fresh
-
-    def _notice_replaced(self, path: str, name: str) -> None:
-        """A file is not what was read of it: told once, for the index then holds what the file holds."""
-        where = f"{path}/segments/{name}"
-        why = "shortened or replaced after it was read, so the run was read again; restore it if rows are missing"
-        log.warning("%s: %s", where, why)
-        self._notices[where] = why
-
-    def _notice_two(self, run: Run, grown: list[SegmentFile]) -> None:
-        """A rank that still writes under an older launch while a newer one has it too is a second process. `grown`:
-        files that are read to their end; what waited to be read says nothing about now.
-        """
-        for file in grown if run.run_key in self._up_to_date else []:
-            mine = run.segments[file.name]
-            if mine.launch_no is None or mine.rank is None:
-                continue
-            newer = [
-                s.name
-                for s in run.segments.values()
-                if s.rank == mine.rank and s.launch_no is not None and s.launch_no > mine.launch_no and s.stamp
-            ]
-            self._talking[run.run_key, file.name] += bool(newer)
-            if self._talking[run.run_key, file.name] >= _TWO_TICKS:
-                self._notices[run.path] = (
-                    f"two processes write as rank {mine.rank}, into {file.name} and {newer[-1]}, and only the newer "
-                    "counts; pass rank= and ranks= to each Recorder, or end the other process"
-                )
 
     def _read_files(self, run: Run, files: list[SegmentFile], batch: Batch) -> tuple[list[SegmentFile], set[str]]:
         """Lines of the files -> batch; the files that had new ones, and the series that have more. Raises Misordered,
@@ -287,7 +248,7 @@ class Ingester:
                 chunk = read_chunk(path, offset, limit, trace=trace, scanned=segment.scanned)
         except OSError as error:  # gone since it was listed, or not ours to read: the other files go on
             why = f"{error.strerror or error}; give this user read permission"
-            self._unread[run.path][f"{run.path}/segments/{path.name}"] = why
+            self._problems.cannot_read(run.path, f"segments/{path.name}", why)
             return False, False
         if chunk.replaced:
             raise _Replaced(path.name)

@@ -28,11 +28,10 @@ from regimescope.monitor.fields import (
     uuid_of,
     whole,
 )
-from regimescope.monitor.header_reader import read_launch, read_names
+from regimescope.monitor.header_reader import launch_of, read_launch, read_names
 from regimescope.monitor.measures import Measures
 from regimescope.monitor.rollout_index import add_rollouts
 from regimescope.monitor.rows import Batch
-from regimescope.monitor.segments import order_of, series_of
 from regimescope.monitor.wire import decode, plain
 
 MARKS = frozenset({"acknowledge", "snooze", "false_alarm", "confirmed", "reopen", "note"})
@@ -42,16 +41,6 @@ STATES = frozenset({"running", "waiting_rollouts", "paused", "evaluating", "chec
 MAX_LOCATED = 10
 "Bad lines, and holes, of a file that get an event each: a file of garbage must not fill the index."
 _SHOWN = 80
-
-
-class Misordered(Exception):
-    """A file of an older start came after a newer one had been read: the run must be read again, in order. `name`: of
-    the file.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
 
 
 class LineReader:
@@ -175,7 +164,10 @@ class LineReader:
         names = read_names(record, self.catalog, self.batch)
         declared, rank = read_launch(record, len(self.run.launches)), whole(record.get("rank", 0), "rank", MAX_SMALL)
         run = self.run
-        launch = self._known_launch(declared.launch_id, rank)
+        launch, before = launch_of(run, self.segment, declared.launch_id, rank, in_order=self._in_order)
+        if before is not None:
+            files = [before, self.segment.name]
+            self._measures.note("duplicate_rank", {"launch": declared.launch_id, "rank": rank, "files": files})
         lead = None if launch is None else run.lead(launch)
         if launch is None:
             launch = declared
@@ -193,28 +185,6 @@ class LineReader:
         run.wire_version = max(run.wire_version or 0, cast(int, record["v"]))
         run.started_at = run.launches[0].started_at
         self._alive(record)
-
-    def _known_launch(self, launch_id: str, rank: int) -> Launch | None:
-        """The launch that this file belongs to; None = it begins a new one. A rank that writes a second series of files
-        under one launch id is a second start, or a second process: it gets a launch of its own, which supersedes, so
-        that nothing counts twice and nothing is thrown away. Raises Misordered.
-        """
-        run, name = self.run, self.segment.name
-        others = [s for s in run.segments.values() if s.launch_no is not None and s.name != name]
-        known = run.named(launch_id)
-        numbers = {launch.launch_no: launch for launch in known}
-        for other in others:
-            if other.launch_no in numbers and series_of(other.name) == series_of(name):
-                return numbers[other.launch_no]  # an earlier part
-        same = [s for s in others if s.launch_no in numbers and s.rank == rank]
-        starts = len({series_of(s.name) for s in same})
-        newer = same if starts < len(known) else others
-        if not self._in_order and any(order_of(s.name) > order_of(name) for s in newer):
-            raise Misordered(name)
-        if same:
-            files = [min((s.name for s in same), key=order_of), name]
-            self._measures.note("duplicate_rank", {"launch": launch_id, "rank": rank, "files": files})
-        return known[starts] if starts < len(known) else None
 
     def _alive(self, record: Record) -> None:
         """The heartbeat, by the trainer's clock; lines of a monitor are none."""

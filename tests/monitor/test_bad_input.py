@@ -446,7 +446,7 @@ try:
 except ControlError as error:
     print(error)
 remove_endpoint(root, ep)
-print(read_endpoint(root), sorted(str(p.name) for p in Path("root/run/segments").iterdir() if p.name.startswith("monitor")))
+print(read_endpoint(root), list(Path("root/run/segments").glob("monitor*")))
 monitor.stop()
 """
 
