@@ -161,7 +161,7 @@ class Writer:
         lines: list[tuple[int, bytes]] = []
         size = 0
         for loss, given, job in batch:
-            if loss is not None or job is not None or size > _CHUNK_BYTES:
+            if loss is not None or job is not None or size > _CHUNK_BYTES:  # a job takes long: first what is ready
                 self._append(lines)
                 self._announce(loss)
                 lines, size = [], 0

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from regimescope.cli import main as cli
 from regimescope.trainer import loop
@@ -97,8 +98,12 @@ def test_loss_and_randomness_are_the_same_with_and_without(tmp_path: Path, keys:
         return kept
 
     assert numbers(on) == numbers(off)
-    weights = [tmp_path / name / "checkpoints" / "step-00000002" / "model.safetensors" for name in ("on", "off")]
-    assert weights[0].read_bytes() == weights[1].read_bytes()
+    one, other = (tmp_path / name / "checkpoints" / "step-00000002" for name in ("on", "off"))
+    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+    states = [torch.load(folder / "trainer.pt", weights_only=False) for folder in (one, other)]
+    assert states[0]["python"] == states[1]["python"]
+    for name in ("torch", "order"):
+        assert torch.equal(states[0][name], states[1][name])
 
 
 # -- what the rows say --
