@@ -169,8 +169,10 @@ def _plan_index(root: Path, plan: Plan) -> None:
     path = index_path(root)
     if path.is_symlink() or not path.is_file():
         return
-    if owner_of(root).in_use:
-        plan.spared.append(f"{path}: the index is in use")
+    owner = owner_of(root)
+    if owner.in_use or owner.index.state == "foreign":
+        why = "the index is in use" if owner.in_use else "it stands where the index belongs and is none of ours"
+        plan.spared.append(f"{path}: {why}")
         return
     size = sum(p.stat().st_size for p in _index_files(path))
     plan.items.append(Item(kind="index", name=str(path), path=path, run=None, size=size))

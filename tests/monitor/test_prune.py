@@ -171,6 +171,13 @@ def test_the_index_goes_when_nobody_owns_it(quiet: Path, root: Path) -> None:
     assert not index_path(root).exists() and beside.exists()
 
 
+def test_a_file_of_another_program_in_the_place_of_the_index_stays(quiet: Path, root: Path, capsys) -> None:
+    index_path(root).parent.mkdir(parents=True, exist_ok=True)
+    index_path(root).write_bytes(b"SQLite format 3\0" + bytes(100))
+    assert prune.main([str(root), "--yes"]) == 0
+    assert index_path(root).exists() and "none of ours" in capsys.readouterr().out
+
+
 def test_the_index_of_another_process_stays(quiet: Path, root: Path, index_owned, capsys) -> None:
     prune.main([str(root), "--yes"])
     assert index_path(root).exists()
