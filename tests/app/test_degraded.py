@@ -145,6 +145,40 @@ def test_routes_of_an_instance_that_cannot_be_used_answer_503_with_the_reason(mo
     assert client.get("/api/series", params=ask, headers=TOKEN).status_code == 200
 
 
+def test_a_reader_that_meets_a_fatal_error_makes_the_monitor_open_the_index_again(
+    small_disk, tmp_path, record, write_step
+):
+    """A checkpoint on a full disk makes the whole instance unusable, for readers too; a monitor without news would not
+    notice.
+    """
+    root = tmp_path / "runs"
+    recorder = record(root / "demo")
+    for step in range(300):
+        write_step(recorder, step)
+    found = Monitor(root, actor="ana", store=Store.open(root, path=small_disk / "index.duckdb"))
+    found.tick()
+    given = {"read_token": "t", "read_only": False, "actor": "ana", "control_token": None, "address": "http://test"}
+    context.install(context.Context(monitor=found, **given))
+    client = TestClient(Starlette(routes=routes.ROUTES))
+    try:
+        fill(small_disk / "ballast")
+        with found.store.cursor() as con, pytest.raises(duckdb.FatalException):
+            con.execute("CHECKPOINT").fetchall()
+        found.tick()  # nothing new: nothing was asked of the index
+        answer = client.get("/api/series", params={"run": "demo", "metrics": "accuracy"}, headers=TOKEN)
+        assert answer.status_code == 503 and "invalidated" in answer.json()["degraded"]["reason"]
+        with pytest.raises(duckdb.FatalException):
+            found.tick()
+        (small_disk / "ballast").unlink()
+        assert found._recover(damaged=False) and not found.store.rebuilt
+        found.tick()
+        answer = client.get("/api/series", params={"run": "demo", "metrics": "accuracy"}, headers=TOKEN)
+        assert answer.status_code == 200 and answer.json()["last"] == 299
+    finally:
+        context.install(None)
+        found.stop()
+
+
 def test_a_mistake_of_ours_is_not_taken_for_a_full_disk(monitor, monkeypatch):
     monkeypatch.setattr(query, "run_key_of", lambda con, path: con.execute("SELECT nonsense").fetchall())
     client = TestClient(Starlette(routes=routes.ROUTES))
