@@ -368,8 +368,8 @@ def test_no_more_than_max_bytes_and_one_event(tmp_path: Path) -> None:
     assert len(files(run_dir)) == 4
 
 
-def test_the_end_does_not_wait_for_a_device_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    come = threading.Event()
+def late(come: threading.Event) -> Rollout:
+    """A row whose numbers are still on their way from a device."""
 
     class Tensor:
         def __len__(self) -> int:
@@ -379,9 +379,26 @@ def test_the_end_does_not_wait_for_a_device_that_hangs(tmp_path: Path, monkeypat
             come.wait(60)
             return [0.0]
 
+    return Rollout(sample_id=0, length=1, logp_old=Tensor())  # type: ignore[arg-type]
+
+
+def test_rows_that_wait_while_it_gets_full_are_no_loss(tmp_path: Path) -> None:
+    come = threading.Event()
+    with Recorder(tmp_path, rollouts=RolloutOptions(every=1, max_bytes=1)) as recorder:
+        recorder.rollouts(0, [late(come)])
+        recorder.rollouts(1, rows())
+        come.set()
+    assert [(record["q"], record["k"], record.get("kind")) for record in lines(tmp_path)] == [
+        (1, "event", "rollouts_full"), (2, "end", None),
+    ]  # fmt: skip
+    assert (recorder.dropped, files(tmp_path)) == (0, [])
+
+
+def test_the_end_does_not_wait_for_a_device_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    come = threading.Event()
     monkeypatch.setattr(writer, "FLUSH_S", 0.1)
     recorder = Recorder(tmp_path, rollouts=EVERY)
-    recorder.rollouts(0, [Rollout(sample_id=0, length=1, logp_old=Tensor())])  # type: ignore[arg-type]
+    recorder.rollouts(0, [late(come)])
     ending = threading.Thread(target=recorder.end, args=("finished",), daemon=True)
     ending.start()
     ending.join(20)
