@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 TIMEOUT_S = 600.0
 "Longest wait for another rank. It must be longer than a checkpoint of rank 0 and than the slowest share of a step."
+LOST = "rank {rank} lost the others ({reason}): see why one of them ended, then go on with --resume"
+JOINING = "rank {rank} cannot reach the others ({reason}): see what torchrun says; GLOO_SOCKET_IFNAME names the network"
 
 
 class Ranks:
@@ -46,7 +48,7 @@ class Ranks:
         size = launched_size()
         if size == 1:
             return cls()
-        with _together(launched_rank()):
+        with _together(launched_rank(), JOINING):
             dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
         return cls(launched_rank(), size)
 
@@ -166,12 +168,10 @@ def only_rank_0_talks() -> Iterator[None]:
 
 
 @contextmanager
-def _together(rank: int) -> Iterator[None]:
+def _together(rank: int, trouble: str = LOST) -> Iterator[None]:
     """torch and gloo raise RuntimeErrors of several kinds when a rank is gone or late."""
     try:
         yield
     except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise RanksError(
-            f"rank {rank} lost the others ({reason[:200]}): see why one of them ended, then go on with --resume"
-        ) from None
+        raise RanksError(trouble.format(rank=rank, reason=reason[:200])) from None

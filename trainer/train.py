@@ -183,21 +183,23 @@ def _train(run_dir: Path, point: StartPoint, ranks: Ranks) -> int:
     signals = _Signals()
     with recorder, signals:
         checkpoints = CheckpointFolder(run_dir, keep=config.checkpoint.keep)
-        trainer = Trainer(
-            config,
-            policy,
-            tasks,
-            recorder,
-            checkpoints,
-            interrupted=signals.interrupted,
-            ranks=ranks,
-            reference=reference,
-            first_step=point.first_step,
-            weight_version=point.weight_version,
-            state=None if point.checkpoint is None else point.checkpoint.state,
+        trainer = ranks.together(
+            lambda: Trainer(
+                config,
+                policy,
+                tasks,
+                recorder,
+                checkpoints,
+                interrupted=signals.interrupted,
+                ranks=ranks,
+                reference=reference,
+                first_step=point.first_step,
+                weight_version=point.weight_version,
+                state=None if point.checkpoint is None else point.checkpoint.state,
+            )
         )
         boundary = ControlBoundary(
-            ControlFolder(run_dir, launch=recorder.launch, can=CAN, limits=limits),
+            ranks.together(lambda: ControlFolder(run_dir, launch=recorder.launch, can=CAN, limits=limits)),
             recorder,
             bounds=point.bounds,
             revision=point.revision,
