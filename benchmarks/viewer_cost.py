@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import psutil
+from benchmarks._runs import BenchmarkError
 from benchmarks._server import cpu_seconds, serving
 from benchmarks.screenshots import chromium
 from playwright.sync_api import Page
@@ -135,7 +136,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--updates", type=int, default=16, help="bucket lines a step (default 16, as our trainer)")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="regimescope-viewer-") as folder:
-        return _measure(Path(folder), args.seconds, args.updates)
+        try:
+            return _measure(Path(folder), args.seconds, args.updates)
+        except BenchmarkError as error:
+            print(f"bench: {error}", file=sys.stderr)
+            return 2
 
 
 def _measure(folder: Path, seconds: float, updates: int) -> int:
