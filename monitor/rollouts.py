@@ -106,7 +106,7 @@ def choose(rollouts: Iterable[Rollout], limit: int, *, step: int = 0, rank: int 
     known = [row for row in rows if not _unknown(row.reward)]
     ranked = sorted(known or rows, key=_from_the_worst)
     quarter = max(1, count // 4)
-    worst = ranked[: min(quarter, count)]
+    worst = ranked[: min(quarter, (len(ranked) + 1) // 2)]  # where few have a reward, half of them are the best
     rest = ranked[len(worst) :]
     best = rest[::-1][: min(quarter, count - len(worst))]
     kept = {row.sample_id for row in (*worst, *best)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import json
 import math
+import random
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import duckdb
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from regimescope.monitor import Recorder, Rollout, RolloutOptions, writer
@@ -74,8 +75,12 @@ candidates = st.lists(
 )
 
 
+few = [Rollout(sample_id=i, length=1, reward=float(i) if i < 2 else None) for i in range(16)]
+
+
+@example(few, 16, 0, random.Random(0))  # fewer with a reward than a quarter has places
 @given(candidates, st.integers(1, 20), st.integers(0, 50), st.randoms(use_true_random=False))
-def test_limit_worst_best_and_order(found: list[Rollout], limit: int, step: int, random: Any) -> None:
+def test_limit_worst_best_and_order(found: list[Rollout], limit: int, step: int, order: random.Random) -> None:
     chosen = choose(found, limit, step=step, rank=1)
     ids = [row.sample_id for _, row in chosen]
     assert len(ids) == min(limit, len(found))
@@ -90,7 +95,7 @@ def test_limit_worst_best_and_order(found: list[Rollout], limit: int, step: int,
         assert of["worst"]
     assert len(of["worst"]) <= max(1, limit // 4) and len(of["best"]) <= max(1, limit // 4)
     shuffled = found[:]
-    random.shuffle(shuffled)
+    order.shuffle(shuffled)
     assert [(why, row.sample_id) for why, row in choose(shuffled, limit, step=step, rank=1)] == [
         (why, row.sample_id) for why, row in chosen
     ]
