@@ -68,6 +68,12 @@ class Progress:
         self._ticked = started
         self.ticks += 1
 
+    def idle(self, started: float) -> None:
+        """A tick went through and found nothing."""
+        self._behind_since = {}
+        self._ticked = started
+        self.ticks += 1
+
     @property
     def tick_age_s(self) -> float:
         """Seconds since the last tick that went through began."""

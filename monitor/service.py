@@ -150,7 +150,10 @@ class Monitor:
             for run_key in said | first_sight | expired:
                 self._retract(run_key)
             self._compactor.changed(changed | said)
-            self._note_progress(started, changed)
+            if changed or said or not self.progress.ticks:
+                self._note_progress(started, changed)
+            else:
+                self.progress.idle(started)
             return bool(changed)
 
     def catch_up(self) -> None:
