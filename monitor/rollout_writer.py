@@ -141,12 +141,12 @@ class RolloutWriter:
         pa, hidden = self._parquet.arrow, () if self._options.texts else TEXTS
         columns: dict[str, Any] = {}
         for name, kind in COLUMNS.items():
-            values = list(picks) if name == "pick" else [getattr(row, name) for row in rows]
+            values: list[Any] = [*picks] if name == "pick" else [getattr(row, name) for row in rows]
             if name in hidden:
                 values = [None] * len(rows)
             elif name == "update":
                 values = [update if value is None else value for value in values]
-            convert = _text if kind == "string" else operator.index if kind.startswith("int") else None
+            convert: Any = _text if kind == "string" else operator.index if kind.startswith("int") else None
             if convert is not None:
                 values = [None if value is None else convert(value) for value in values]
             columns[name] = pa.array(values, getattr(pa, kind)())

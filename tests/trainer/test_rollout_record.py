@@ -84,7 +84,9 @@ def check_against_the_buckets(rows: list[Row], lines: list[Row], step: int) -> N
 
 @pytest.mark.parametrize("keys", [{}, {"rollout.stale": 1, "update.micro_batch": 3, "record.sync": False}])
 def test_loss_and_randomness_are_the_same_with_and_without(tmp_path: Path, keys: dict[str, object]) -> None:
+    torch.manual_seed(0)  # both runs are in this process
     on = train(tmp_path / "on", **keys)
+    torch.manual_seed(0)
     off = train(tmp_path / "off", **keys, **{"record.rollouts_every": 0})
     assert of_kind(on, "rollouts") and not of_kind(off, "rollouts")
     assert not (tmp_path / "off" / "rollouts").exists() and "rollouts" not in off[0]["can"]
