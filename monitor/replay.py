@@ -10,6 +10,7 @@ not become complete, or after a minute.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -33,6 +34,8 @@ LATE_S = 60.0
 "A step that some rank has finished is given after this time, whatever the others do."
 AHEAD = 2
 "... or when a rank is this many steps ahead."
+SPAN = 2_000
+"Steps that are read at a time: their metrics are in memory as dictionaries."
 KEPT = 128
 "Points of a live run that stay in memory: browsers that keep up get them without a query."
 
@@ -58,7 +61,8 @@ class LaunchReplay:
         self.last = -1
         self._launches = launches
         self._owners: list[tuple[int, LaunchInfo]] = []  # first step of each stretch, and whose it is
-        self._times: dict[int, float | None] = {}
+        self._ends: deque[float | None] = deque(maxlen=WINDOW + 1)  # of the last steps of this launch
+        self._opened: dict[tuple[str, str | None, int], float | None] = {}  # rule, slice, ordinal -> when it spoke
         self._at: BoundsAt | None = None
         self._first_partial: int | None = None
 
@@ -75,17 +79,18 @@ class LaunchReplay:
             events = self._events(launch, point)
             metrics = {**point.metrics, **(named_bounds(self._at.bounds) if self._at else {})}
             self.last = point.step
-            self._times[point.step] = point.t
+            if point.step >= self.launch.first_step:
+                self._ends.append(point.t)
             if point.partial and self._first_partial is None:
                 self._first_partial = point.step
-            self.suite.update(point.step, metrics, events)
+            for finding in self.suite.update(point.step, metrics, events):
+                self._opened.setdefault((finding.rule, finding.slice, finding.ordinal), point.t)
             given.append((point.step, metrics))
         return given
 
     def median_step_s(self) -> float | None:
         """Median time between the ends of the last steps of this launch, seconds; None before two are done."""
-        ends = [t for step, t in list(self._times.items())[-WINDOW - 1 :] if step >= self.launch.first_step]
-        return median_gap(sorted(t for t in ends if t is not None))
+        return median_gap(sorted(t for t in self._ends if t is not None))
 
     def _events(self, launch: LaunchInfo, point: Point) -> list[Event]:
         events = []
@@ -120,7 +125,7 @@ class LaunchReplay:
                     finding=f,
                     launch=owner,
                     incident_id=incident_id(path, first[f.incident].launch_id, f.incident),
-                    opened_at=self._times.get(f.step_detected),
+                    opened_at=self._opened.get((f.rule, f.slice, f.ordinal)),
                     partial=self._first_partial is not None and self._first_partial <= f.step_detected,
                 ),
             )
@@ -219,10 +224,10 @@ class Replayer:
             run = self._runs[run_key] = _replay(con, run_key, path, launches, self._rules)
         else:
             run.launches, run.current.launch = launches, launches[-1]
-            found = steps_after(con, run_key, launches[-1], max(run.current.last, launches[-1].first_step - 1))
-            ready = _ready(launches[-1], found, run.waiting, time.monotonic())
             before = run.current.last
-            _remember(run, before, run.current.give(launches[-1], read_span(con, run_key, launches[-1], ready)))
+            for given in _give(con, run, launches[-1], max(before, launches[-1].first_step - 1), wait=True):
+                _remember(run, before, given)
+                before = run.current.last
         newest = launches[-1]
         run.pulse = Pulse(ended=newest.ended, state=newest.state, median_step_s=run.current.median_step_s())
         if run.gap is not None and (silent_s is None or silent_s <= GAP_FLOOR_S):
@@ -278,11 +283,29 @@ def _replay(con: Connection, run_key: int, path: str, launches: list[LaunchInfo]
             run.episodes |= dict(run.current.episodes(path))
             run.current = LaunchReplay(launches[: i + 1], rules)
         for launch, first, end in run.current.surviving():
-            found = [s for s in steps_after(con, run_key, launch, first - 1) if end is None or s[0] < end]
             newest = i == len(launches) - 1 and launch is launches[i] and not launch.ended
-            ready = _ready(launch, found, run.waiting, time.monotonic()) if newest else found
-            run.current.give(launch, read_span(con, run_key, launch, ready))
+            for _ in _give(con, run, launch, first - 1, end, wait=newest):
+                pass
     return run
+
+
+def _give(
+    con: Connection, run: RunReplay, launch: LaunchInfo, after: int, end: int | None = None, *, wait: bool
+) -> Iterator[list[tuple[int, Mapping[str, float]]]]:
+    """Hand the steps of after < step < end to the current suite, SPAN of them at a time; what it was given.
+
+    wait: steps that may still become complete stay for later.
+    """
+    more = True
+    while more:
+        found = steps_after(con, run.run_key, launch, after, limit=SPAN)
+        more = len(found) == SPAN
+        found = [s for s in found if end is None or s[0] < end]
+        ready = _ready(launch, found, run.waiting, time.monotonic()) if wait else found
+        if not ready:
+            return
+        yield run.current.give(launch, read_span(con, run.run_key, launch, ready))
+        after = ready[-1][0]
 
 
 def _ready(launch: LaunchInfo, found: list[StepSeen], waiting: dict[int, float], now: float) -> list[StepSeen]:

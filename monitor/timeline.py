@@ -92,12 +92,14 @@ def _distinct(launch_id: str, taken: Counter[str]) -> str:
     return launch_id if taken[launch_id] == 1 else f"{launch_id}#{taken[launch_id]}"
 
 
-def steps_after(con: Connection, run_key: int, launch: LaunchInfo, step: int) -> list[StepSeen]:
-    """The steps beyond `step` that some rank has finished, ascending."""
+def steps_after(
+    con: Connection, run_key: int, launch: LaunchInfo, step: int, *, limit: int | None = None
+) -> list[StepSeen]:
+    """The steps beyond `step` that some rank has finished, ascending; the first `limit` of them."""
     rows = con.execute(
         """SELECT step, count(DISTINCT rank), arg_min(epoch(ts), rank), arg_min(seq, rank) FROM step_done
-           WHERE run_key = ? AND launch_no = ? AND step::BIGINT > ? GROUP BY step ORDER BY step""",
-        [run_key, launch.launch_no, step],
+           WHERE run_key = ? AND launch_no = ? AND step::BIGINT > ? GROUP BY step ORDER BY step LIMIT ?""",
+        [run_key, launch.launch_no, step, limit],
     ).fetchall()
     return [(s, ranks, t, seq) for s, ranks, t, seq in rows]
 
