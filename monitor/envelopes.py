@@ -25,7 +25,7 @@ _BIN = """arg_min(step, value) FILTER (isfinite(value)), min(value) FILTER (isfi
           min(step) FILTER (NOT isfinite(value)), count(*) FILTER (NOT isfinite(value)), min(step)"""
 "What is kept of a bin. NaN sorts above every number in DuckDB and would win each maximum: finite values only."
 
-_VALUES = {
+VALUES = {
     "mean": "(0 + value * weight) / nullif(weight, 0)",
     "sum": "0 + value",
     "min": "value",
@@ -48,7 +48,7 @@ def envelopes(
     """`envelope` of many metrics by name; cheaper than one by one."""
     wanted = list(dict.fromkeys(names))
     scalars = [name for name in wanted if is_scalar(name)]
-    rules = _surviving(con, run_key)
+    rules = surviving_rows(con, run_key)
     found: dict[str, Series] = {}
     if rules is not None:
         for i in range(0, len(scalars), METRICS_AT_ONCE):
@@ -59,7 +59,7 @@ def envelopes(
     }
 
 
-def _surviving(con: Connection, run_key: int) -> str | None:
+def surviving_rows(con: Connection, run_key: int) -> str | None:
     """SQL that leaves superseded rows of this run out; None when several ranks wrote it."""
     launches = con.execute(
         "SELECT launch_no, ranks, superseded_from FROM launch WHERE run_key = ?", [run_key]
@@ -123,8 +123,8 @@ class _Span(NamedTuple):
 def _bins(metrics: Sequence[_Metric], spans: Mapping[int, _Span], where: str, n: int) -> str:
     """SQL of the bins of these metrics in one scan: metric, its number of distinct steps, the bin, its rows."""
     low, high = min(spans[m.number].low for m in metrics), max(spans[m.number].high for m in metrics)
-    value = _case({m.number: _VALUES[m.agg] for m in metrics})
-    at = _case({m.number: spans[m.number].bin(n) for m in metrics})
+    value = by_metric({m.number: VALUES[m.agg] for m in metrics})
+    at = by_metric({m.number: spans[m.number].bin(n) for m in metrics})
     return f"""WITH p AS MATERIALIZED (
                    SELECT metric_id, step::BIGINT AS step, {value} AS value FROM scalar WHERE {where} AND step <= {high}
                ),
@@ -135,10 +135,10 @@ def _bins(metrics: Sequence[_Metric], spans: Mapping[int, _Span], where: str, n:
                SELECT metric_id, steps, e.* EXCLUDE (metric_id) FROM e JOIN b USING (metric_id) ORDER BY first"""
 
 
-def _case(by_metric: Mapping[int, str]) -> str:
+def by_metric(choices: Mapping[int, str]) -> str:
     """SQL that is this for each metric; plain where it is the same for all."""
     numbers: dict[str, list[str]] = {}
-    for number, sql in by_metric.items():
+    for number, sql in choices.items():
         numbers.setdefault(sql, []).append(str(number))
     if len(numbers) == 1:
         return next(iter(numbers))

@@ -25,6 +25,7 @@ from regimescope.monitor.histograms import (
     ratio_heatmap,
     ratio_histogram,
 )
+from regimescope.monitor.history import History, history
 from regimescope.monitor.records import (
     AlertRow,
     BoundChange,
@@ -67,6 +68,7 @@ __all__ = [
     "Connection",
     "EventRow",
     "Histogram",
+    "History",
     "IncidentRow",
     "Latest",
     "NoteRow",
@@ -89,6 +91,7 @@ __all__ = [
     "events",
     "histogram",
     "histogram_names",
+    "history",
     "incidents",
     "is_known_metric",
     "latest",

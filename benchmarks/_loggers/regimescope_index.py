@@ -30,12 +30,9 @@ def build(folder: Path) -> None:
 
 
 def load(folder: Path, names: Sequence[str] | None) -> Loaded:
-    """One metric by `rows_after`; more by `news`, in one query for all."""
+    """By `history`, in one query for all."""
     with opened(folder).cursor() as con:
         run_key = query.run_key_of(con, "run")
         assert run_key is not None
-        if names is not None and len(names) == 1:
-            found = {names[0]: query.rows_after(con, run_key, 0, names[0], -1)}
-        else:
-            found = query.news(con, run_key, 0, names or query.metric_names(con, run_key), -1)
-    return Loaded(found, sum(len(series.steps) for series in found.values()))
+        found = query.history(con, run_key, 0, names or query.metric_names(con, run_key))
+    return Loaded(found, sum(map(len, found.values())))
