@@ -6,12 +6,12 @@ Used by `header_reader.py` and `lines.py`; what the keys mean is theirs to know.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar, cast
 
 from regimescope.monitor.catalog import json_text
 from regimescope.monitor.errors import WireError
-from regimescope.monitor.wire import plain
+from regimescope.monitor.wire import number, plain
 
 MAX_SMALL = 65_535
 "Largest update, rank and number of ranks."
@@ -64,6 +64,22 @@ def object_of(value: object, name: str) -> dict[str, object]:
     return value
 
 
+def wholes(value: object, name: str, most: int = _MAX_STEP) -> list[int]:
+    """A list of whole numbers. Most lines have nothing else, which is seen at once; else each is looked at."""
+    values = list_of(value, name)
+    if set(map(type, values)) == {int}:
+        found = cast(list[int], values)
+        if min(found) >= 0 and max(found) <= most:
+            return found
+    return [whole(x, name, most) for x in values]
+
+
+def numbers(value: object, name: str) -> list[float]:
+    """A list of numbers, in the same way."""
+    values = list_of(value, name)
+    return cast(list[float], values) if set(map(type, values)) == {float} else [number(x) for x in values]
+
+
 def per_bucket(record: Record, column: str, size: int) -> list[object]:
     """An array with an element per bucket; a column that an older recorder does not write is zeros."""
     values = list_of(record.get(column, [0] * size if column == "clamped" else None), column)
@@ -72,13 +88,13 @@ def per_bucket(record: Record, column: str, size: int) -> list[object]:
     return values
 
 
-def dense(values: list[T], index: list[object], bins: int, zero: T) -> list[T]:
-    """A sparse column as one value per bin."""
+def dense(values: Sequence[T], index: Sequence[int], bins: int, zero: T) -> list[T]:
+    """A sparse column as one value per bin; `index`: checked positions below `bins`."""
     if len(values) != len(index):
         raise WireError(f"{len(index)} bins with {len(values)} values")
     dense = [zero] * bins
     for position, value in zip(index, values, strict=True):
-        dense[whole(position, "i", bins - 1)] = value
+        dense[position] = value
     return dense
 
 

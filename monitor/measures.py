@@ -15,13 +15,14 @@ from regimescope.monitor.fields import (
     MAX_COUNT,
     Record,
     dense,
-    list_of,
+    numbers,
     object_of,
     per_bucket,
     text_of,
     time_of,
     update_of,
     whole,
+    wholes,
 )
 from regimescope.monitor.rows import Batch, Row
 from regimescope.monitor.wire import number, plain
@@ -89,8 +90,8 @@ class Measures:
         place, update, time = self.place(record), update_of(record) or 0, time_of(record)
         revision = whole(record.get("rev", 0), "rev")
         bounds = Bounds.from_wire(object_of(record.get("bounds"), "bounds"))
-        counts = {c: [whole(x, c) for x in per_bucket(record, c, len(names))] for c in _COUNTS}
-        sums = {c: [number(x) for x in per_bucket(record, c, len(names))] for c in (*_SUMS, *_MORE_SUMS)}
+        counts = {c: wholes(per_bucket(record, c, len(names)), c) for c in _COUNTS}
+        sums = {c: numbers(per_bucket(record, c, len(names)), c) for c in (*_SUMS, *_MORE_SUMS)}
         effect, sampled = self._effect(record, len(names))
         entropy = self._entropy(record, len(names))
         slice_id = self._slice(record)
@@ -109,14 +110,14 @@ class Measures:
         """Not every trainer has the logits at hand."""
         if "entropy_sum" not in record:
             return [None] * size
-        return [number(x) for x in per_bucket(record, "entropy_sum", size)]
+        return list(numbers(per_bucket(record, "entropy_sum", size), "entropy_sum"))
 
     @staticmethod
     def _effect(record: Record, size: int) -> tuple[list[float | None], list[int | None]]:
         if "entropy_effect_sum" not in record:
             return [None] * size, [None] * size
-        values = [number(x) for x in per_bucket(record, "entropy_effect_sum", size)]
-        sampled = [whole(x, "entropy_effect_tokens") for x in per_bucket(record, "entropy_effect_tokens", size)]
+        values = numbers(per_bucket(record, "entropy_effect_sum", size), "entropy_effect_sum")
+        sampled = wholes(per_bucket(record, "entropy_effect_tokens", size), "entropy_effect_tokens")
         return list(values), list(sampled)
 
     def ratio_hist(self, record: Record) -> None:
@@ -129,11 +130,11 @@ class Measures:
             if side is None:
                 continue
             columns = object_of(side, key)
-            index = list_of(columns.get("i"), "i")
-            counts = dense([whole(x, "n", MAX_COUNT) for x in list_of(columns.get("n"), "n")], index, bins, 0)
-            sums = [dense([number(x) for x in list_of(columns.get(c), c)], index, bins, 0.0) for c in ("r", "a")]
+            index = wholes(columns.get("i"), "i", bins - 1)
+            counts = dense(wholes(columns.get("n"), "n", MAX_COUNT), index, bins, 0)
+            sums = [dense(numbers(columns.get(c), c), index, bins, 0.0) for c in ("r", "a")]
             if "ra" in columns:
-                sums.append(dense([number(x) for x in list_of(columns["ra"], "ra")], index, bins, 0.0))
+                sums.append(dense(numbers(columns["ra"], "ra"), index, bins, 0.0))
             rows.append((sign, edges_id, counts, *sums, *([] if "ra" in columns else [None])))
         slice_id = self._slice(record)
         if slice_id is not None:
@@ -143,9 +144,8 @@ class Measures:
         """Any other histogram."""
         place, update, name = self.place(record), update_of(record), text_of(record.get("name"), "name")
         edges_id, bins = self._edges(record)
-        counts = dense(
-            [whole(x, "n", MAX_COUNT) for x in list_of(record.get("n"), "n")], list_of(record.get("i"), "i"), bins, 0
-        )
+        index = wholes(record.get("i"), "i", bins - 1)
+        counts = dense(wholes(record.get("n"), "n", MAX_COUNT), index, bins, 0)
         slice_id = self._slice(record)
         if slice_id is not None:
             self.batch.add("hist", (*place, update, slice_id, self.catalog.metric(name, self.batch), edges_id, counts))

@@ -7,6 +7,7 @@ they are.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 import duckdb
@@ -79,8 +80,13 @@ _REVISION = list(TABLES["bucket_step"]).index("revision")
 KEYED = frozenset({"mark", "command"})
 "Tables with a key: a line that comes twice is taken once."
 
-ARROW_ROWS = 20_000
-"From this many rows on they go through Arrow, three times as fast; below it, its import of pandas costs more."
+ARROW_ROWS = 1_000
+"From this many rows on they go through Arrow, several times as fast ..."
+ARROW_IMPORT_ROWS = 20_000
+"... which imports pandas: where nothing has imported it yet, that pays from here on."
+ARROW_LISTS = 100
+"Both, where a row holds the bins of a histogram."
+LISTS = frozenset({"ratio_hist", "hist"})
 
 Row = tuple[object, ...]
 
@@ -132,7 +138,7 @@ def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: list[Row]) -> None
     wanted = ", ".join(f'to_timestamp("{c}")' if c in _TIMES else f'"{c}"' for c in columns)
     into = f"INSERT {'OR IGNORE ' if table in KEYED else ''}INTO {table} ({names}) SELECT {wanted} FROM"
     values = list(zip(*rows, strict=True))
-    if len(rows) < ARROW_ROWS:
+    if len(rows) < _arrow_from(table):
         given = ", ".join(f'unnest(?::{kind}[]) AS "{c}"' for c, kind in columns.items())
         con.execute(f"{into} (SELECT {given})", [list(column) for column in values]).fetchall()
         return
@@ -142,3 +148,10 @@ def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: list[Row]) -> None
         con.execute(f"{into} batch").fetchall()
     finally:
         con.unregister("batch")
+
+
+def _arrow_from(table: str) -> int:
+    """Rows from which Arrow pays."""
+    if table in LISTS:
+        return ARROW_LISTS
+    return ARROW_ROWS if "pandas" in sys.modules else ARROW_IMPORT_ROWS

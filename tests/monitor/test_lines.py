@@ -109,7 +109,8 @@ def _tail(store: Store, lines: list[dict[str, object]], last: list[dict[str, obj
 
 @pytest.mark.parametrize("limit", [0, 1_000_000])
 def test_few_and_many_rows_go_in_alike(root: Path, trainer, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr(rows_module, "ARROW_ROWS", limit)  # 0: all through Arrow
+    for name in ("ARROW_ROWS", "ARROW_IMPORT_ROWS", "ARROW_LISTS"):
+        monkeypatch.setattr(rows_module, name, limit)  # 0: all through Arrow
     folder = root / "run" / "segments"
     folder.mkdir(parents=True)
     (folder / "r00000-1-1-0000.jsonl").write_text(
