@@ -60,6 +60,10 @@ class Ingester:
         self._more = False
         self.behind: set[int] = set()
         "Runs of which the last tick left lines unread, for they were more than it reads at once."
+        self.held: set[int] = set()
+        "Those of them whose steps cannot be told yet: several files are read side by side, and one may be far ahead."
+        self.first_steps: dict[int, int] = {}
+        "Run -> lowest step that the last tick brought numbers of."
         with store.cursor() as con:
             self._catalog = Catalog.load(con)
             self._waiting = Waiting.load(con)
@@ -69,7 +73,7 @@ class Ingester:
         duckdb.Error, OSError.
         """
         self._more = False
-        self.behind = set()
+        self.behind, self.held, self.first_steps = set(), set(), {}
         self.said = set()
         changed = set()
         with self._store.cursor() as con:
@@ -92,6 +96,11 @@ class Ingester:
             said |= self.said
         self.said = said
         return changed
+
+    @property
+    def more(self) -> bool:
+        """Whether the last tick left lines unread."""
+        return self._more
 
     @property
     def problems(self) -> dict[str, str]:
@@ -204,6 +213,10 @@ class Ingester:
         if grown:
             self._catalog.touch_run(run)
             self._transaction(con, batch)
+            if (first := batch.first_step()) is not None:
+                self.first_steps[run.run_key] = first
+            if run.run_key in self.behind and _side_by_side(run):
+                self.held.add(run.run_key)
             if self._moved(run, batch) or batch.says or before != _outline(run):
                 self.said.add(run.run_key)
         return run.run_key if grown else None
@@ -358,6 +371,11 @@ def _recall(reader: LineReader, path: Path) -> None:
         reader.recall(first.lines[0])
     except (WireError, IndexError):
         return  # its header was bad: so are its lines
+
+
+def _side_by_side(run: Run) -> bool:
+    """Whether a step may have lines in several files, or a later launch in another one."""
+    return len(run.launches) > 1 or any(launch.ranks > 1 for launch in run.launches)
 
 
 def _outline(run: Run) -> tuple[object, ...]:

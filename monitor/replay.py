@@ -10,8 +10,8 @@ not become complete, or after a minute.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from regimescope.detectors import Blind, Event, Rules, Suite, load_rules
@@ -163,14 +163,25 @@ class Replayer:
         self._store = store
         self._rules = load_rules() if rules is None else rules
         self._runs: dict[int, RunReplay] = {}
+        self._held: set[int] = set()  # changed while they were held, and not brought up to date since
+        self._late: Counter[int] = Counter()
 
-    def update(self, changed: set[int], silence: Mapping[int, float], said: set[int] | None = None) -> set[int]:
+    def update(
+        self,
+        changed: set[int],
+        silence: Mapping[int, float],
+        said: set[int] | None = None,
+        held: Collection[int] = frozenset(),
+    ) -> set[int]:
         """Bring these runs up to date, and look for silent ones; the runs whose alerts were written anew. A run that is
         new here is replayed from its beginning, changed or not.
 
-        `said`: those of `changed` whose launches may have changed; None = all.
+        `said`: those of `changed` whose launches may have changed; None = all. `held`: runs to be left for later.
         """
-        due = changed | (silence.keys() - self._runs.keys()) | {key for key, run in self._runs.items() if run.waiting}
+        freed, self._held = self._held.difference(held), (self._held | changed).intersection(held)
+        due = changed | freed | (silence.keys() - self._runs.keys())
+        due |= {key for key, run in self._runs.items() if run.waiting}
+        due.difference_update(held)
         quiet = [
             key
             for key, silent in silence.items()
@@ -181,7 +192,7 @@ class Replayer:
             return written
         with self._store.cursor() as con:
             for run_key in sorted(due):
-                if self._update_run(con, run_key, silence.get(run_key), said is None or run_key in said):
+                if self._update_run(con, run_key, silence.get(run_key), said is None or run_key in said | freed):
                     written.add(run_key)
             for run_key in quiet:
                 if self._check_gap(con, run_key, silence[run_key]):
@@ -192,6 +203,20 @@ class Replayer:
         """Number of the newest launch and last step given to the detectors; -1 = none."""
         run = self._runs.get(run_key)
         return (run.launches[-1].launch_no, run.current.last) if run else (-1, -1)
+
+    def arrived(self, first_steps: Mapping[int, int]) -> None:
+        """Numbers came, of these steps on (run -> lowest). Where they belong to steps that were given already, what was
+        read of those is no longer what the index holds.
+        """
+        for run_key, first in first_steps.items():
+            run = self._runs.get(run_key)
+            if run is not None and first <= run.current.last:
+                self._late[run_key] += 1
+                run.recent = None
+
+    def late(self, run_key: int) -> int:
+        """How often numbers came for steps that had been given."""
+        return self._late[run_key]
 
     def recent(self, run_key: int) -> Recent | None:
         """The last steps, where the run was watched while they came."""
@@ -228,6 +253,8 @@ class Replayer:
             for given in _give(con, run, launches[-1], max(before, launches[-1].first_step - 1), wait=True):
                 _remember(run, before, given)
                 before = run.current.last
+            if launches[-1].ended:
+                run.recent = None
         newest = launches[-1]
         run.pulse = Pulse(ended=newest.ended, state=newest.state, median_step_s=run.current.median_step_s())
         if run.gap is not None and (silent_s is None or silent_s <= GAP_FLOOR_S):
@@ -260,15 +287,12 @@ class Replayer:
 
 def _remember(run: RunReplay, before: int, given: list[tuple[int, Mapping[str, float]]]) -> None:
     """Keep the last points, as one value that a reader in another thread sees whole."""
-    if run.launches[-1].ended:
-        run.recent = None
-    elif given:
-        known = run.recent
-        points = ((*known.points, *given) if known else tuple(given))[-KEPT - 1 :]
-        after, number = known.after if known else before, run.launches[-1].launch_no
-        if len(points) > KEPT:
-            after, points = points[0][0], points[1:]
-        run.recent = Recent(launch_no=number, after=after, last=points[-1][0], points=points)
+    known = run.recent
+    points = ((*known.points, *given) if known else tuple(given))[-KEPT - 1 :]
+    after, number = known.after if known else before, run.launches[-1].launch_no
+    if len(points) > KEPT:
+        after, points = points[0][0], points[1:]
+    run.recent = Recent(launch_no=number, after=after, last=points[-1][0], points=points)
 
 
 def _restarted(old: list[LaunchInfo], new: list[LaunchInfo]) -> bool:

@@ -8,7 +8,8 @@ they are.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import cast
 
 import duckdb
 import pyarrow as pa
@@ -75,6 +76,10 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 SAYING = ("slice", "event", "mark", "command", "ack")
 "Tables whose rows are rare and are read as a whole."
 
+NUMBERS = ("scalar", "bucket_step", "ratio_hist", "hist")
+"Tables of what a chart shows."
+
+_STEP = list(_KEY).index("step")
 _REVISION = list(TABLES["bucket_step"]).index("revision")
 
 KEYED = frozenset({"mark", "command"})
@@ -115,6 +120,11 @@ class Batch:
     def revisions(self) -> set[object]:
         """The bounds revisions that its bucket rows name."""
         return {row[_REVISION] for row in self.tables["bucket_step"]}
+
+    def first_step(self) -> int | None:
+        """The lowest step that it has numbers of."""
+        steps = (row[_STEP] for name in NUMBERS for row in self.tables[name])
+        return min(cast(Iterator[int], steps), default=None)
 
     def __len__(self) -> int:
         return sum(len(rows) for rows in self.tables.values())

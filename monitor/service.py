@@ -57,7 +57,7 @@ class Head:
     """How far a run is served."""
 
     epoch: str
-    "Changes when steps already sent may differ: another launch, a rebuilt index, another server."
+    "Changes when steps already sent may differ: another launch, late numbers, a rebuilt index, another server."
     last: int
     "Last step given to the detectors; -1 = none."
 
@@ -142,7 +142,8 @@ class Monitor:
             changed = self._ingester.tick()
             said = self._ingester.said
             silence = self._ingester.silence()
-            written = self._replayer.update(changed, silence, said)
+            self._replayer.arrived(self._ingester.first_steps)
+            written = self._replayer.update(changed, silence, said, self._ingester.held)
             now = time.time()
             expired = {key for key, at in self._look_again.items() if at < now}
             self._count(changed | said, said | expired, written)
@@ -194,7 +195,8 @@ class Monitor:
     def head(self, run_key: int) -> Head:
         """How far the detectors are with this run."""
         launch_no, last = self._replayer.head(run_key)
-        return Head(epoch=f"{self.store.instance}-{run_key}-{launch_no}", last=last)
+        epoch = f"{self.store.instance}-{run_key}-{launch_no}-{self._replayer.late(run_key)}"
+        return Head(epoch=epoch, last=last)
 
     @property
     def problems(self) -> dict[str, str]:
@@ -354,14 +356,14 @@ class Monitor:
             try:
                 news = self.tick()
                 self.degraded = self.degraded_since = None
-                news = self._compact(news) or news
+                at_once = self._compact(news) or self._ingester.more
             except _BROKEN as error:
                 self._degrade(error)
                 damaged = isinstance(error, duckdb.Error) and is_damaged(error)
                 while not self._closing.wait(BACK_OFF_S) and not self._recover(damaged):
                     pass
                 continue
-            if not news:
+            if not at_once:
                 self._closing.wait(max(0.0, self.tick_s - (time.monotonic() - started)))
 
     def _degrade(self, error: Exception) -> None:

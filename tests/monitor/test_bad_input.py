@@ -210,9 +210,9 @@ def test_two_processes_with_one_rank_and_launch_count_once(root: Path, store: St
             write(root, header(), name=other)
         write(root, steps(s, s, 0.9), name=other)
         ingester.tick()
-    assert rows(store, "SELECT step, value, n FROM v_metric JOIN run USING (run_key) WHERE path = 'run'") == [
-        (s, 0.9, 1) for s in range(6)
-    ]
+    assert rows(
+        store, "SELECT step, value, n FROM v_metric JOIN run USING (run_key) WHERE path = 'run' ORDER BY step"
+    ) == [(s, 0.9, 1) for s in range(6)]
     assert (
         rows(store, "SELECT complete, ranks_seen FROM v_step JOIN run USING (run_key) WHERE path = 'run'")
         == [(True, 1)] * 6

@@ -149,10 +149,12 @@ def test_a_rank_that_comes_five_steps_late_changes_the_tables_and_no_step_twice(
         if step >= 5:
             slow.step(step - 5)
         live.tick()
+    epoch = live.head(1).epoch
     for step in range(7, 12):
         slow.step(step)
         live.tick()
     live.tick()
+    assert live.head(1).epoch != epoch  # a browser that has those steps reads them again
     assert suites[-1].steps() == list(range(12)) and len(suites) == 1
     assert [m["tokens"] for _, m in suites[-1].given] == [100.0] * 10 + [200.0] * 2
     with live.store.cursor() as con:
@@ -162,6 +164,30 @@ def test_a_rank_that_comes_five_steps_late_changes_the_tables_and_no_step_twice(
     again = watch()
     again.catch_up()
     assert suites[-1].steps() == list(range(12))
+
+
+def test_a_backlog_is_told_when_all_its_files_are_read(root: Path, watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that starts late reads a part of each file a tick, and the files are not equally long."""
+    monkeypatch.setattr("regimescope.monitor.segments.CHUNK_BYTES", 2_000)
+    talkative, brief = Rank(root, 0, 2), Rank(root, 1, 2)
+    later = [Rank(root, rank, 2, launch="b", first_step=30, ns=900) for rank in range(2)]
+    for step in range(40):
+        talkative.write("scalars", 0.0, s=step, m={f"m{i}": 1.0 for i in range(30)})
+        talkative.step(step)
+        brief.step(step)
+    for step in range(30, 50):
+        for rank in later:
+            rank.step(step)
+    live = watch()
+    ticks = 0
+    while live.tick():
+        ticks += 1
+    assert ticks > 5 and suites[-1].steps() == list(range(50))
+    assert {m["tokens"] for _, m in suites[-1].given} == {200.0} and live.head(1).last == 49
+    given = suites[-1].given
+    again = watch()
+    again.catch_up()
+    assert suites[-1].given == given
 
 
 def test_ranks_may_start_long_after_one_another(root: Path, watch) -> None:
