@@ -1,38 +1,32 @@
-"""The monitor of one root: ingests, runs the detectors, answers what is live, takes commands and marks. One object, one
-background thread.
+"""The monitor of one root: ingests, runs the detectors, answers what is live, and takes what people ask (`requests`).
+One object, one background thread.
 
 `start()` runs `tick()` every `tick_s` seconds; tests call `tick()` themselves. Readers take cursors of `monitor.store`.
-The arrival of rows is timed by this process's own clock, never by the trainer's. What people say goes to the monitor's
-own segment and comes back through the ingester like any line.
+The arrival of rows is timed by this process's own clock, never by the trainer's.
 """
 
 from __future__ import annotations
 
-import getpass
 import logging
 import math
-import os
 import threading
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
 from regimescope.detectors import Blind
-from regimescope.monitor import commands, query
-from regimescope.monitor.bounds import Bounds
+from regimescope.monitor import query
 from regimescope.monitor.compaction import Compactor
-from regimescope.monitor.control import Command
-from regimescope.monitor.errors import BoundsError, ControlError, RegimescopeError
+from regimescope.monitor.errors import RegimescopeError
 from regimescope.monitor.ingest import Ingester
 from regimescope.monitor.live import STALE_FLOOR_S, Liveness, liveness
 from regimescope.monitor.memo import Memo
-from regimescope.monitor.places import spare_segments
 from regimescope.monitor.progress import Progress
 from regimescope.monitor.replay import Recent, Replayer
+from regimescope.monitor.requests import Requests
 from regimescope.monitor.store import Store, is_damaged
 
 __all__ = ["Head", "Liveness", "Monitor", "Recent", "Version"]
@@ -48,8 +42,6 @@ COMPACT_AGAIN_S = 600.0
 
 _BROKEN = (duckdb.Error, OSError, RegimescopeError)
 "What a full disk, and an index that is not what it was, raise."
-
-MARK_KINDS = ("acknowledge", "snooze", "false_alarm", "confirmed", "reopen", "note")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +86,12 @@ class Monitor:
         `rollouts`: their files too.
         """
         self.root = Path(root).resolve()
-        self.read_only = read_only
-        self.actor = actor or _os_user()
         self.tick_s = tick_s
         self.store = store or Store.open(self.root)
+        self.requests = Requests(
+            self.store, actor=actor, read_only=read_only, run_of=self.run, liveness_of=self.liveness
+        )
+        "Takes commands and marks."
         self.degraded: str | None = None
         "Why the index does not work at the moment; None = it does."
         self.degraded_since: float | None = None
@@ -110,11 +104,8 @@ class Monitor:
         self._compactor = Compactor(self.store)
         self._compact_at = 0.0
         self._doubt: duckdb.Error | None = None
-        self._segments: dict[int, commands.MonitorSegment] = {}
-        self._segments_lock = threading.Lock()
         self._versions: dict[int, Version] = {}
         self._run_rows: Memo[query.RunRow | None] = Memo()
-        self._look_again: dict[int, float] = {}  # run key -> unix time at which its next command expires
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -129,8 +120,7 @@ class Monitor:
         self._closing.set()
         if self._thread is not None:
             self._thread.join(timeout=30)
-        for segment in self._segments.values():
-            segment.close()
+        self.requests.close()
         self.store.close()
 
     def tick(self) -> bool:
@@ -144,12 +134,10 @@ class Monitor:
             silence = self._ingester.silence()
             self._replayer.arrived(self._ingester.first_steps)
             written = self._replayer.update(changed, silence, said, self._ingester.held)
-            now = time.time()
-            expired = {key for key, at in self._look_again.items() if at < now}
+            expired = self.requests.expired()
             self._count(changed | said, said | expired, written)
-            first_sight = silence.keys() - self._look_again.keys()
-            for run_key in said | first_sight | expired:
-                self._retract(run_key)
+            for run_key in said | self.requests.unseen(set(silence)) | expired:
+                self.requests.retract(run_key)
             self._compactor.changed(changed | said)
             if changed or said or not self.progress.ticks:
                 self._note_progress(started, changed)
@@ -223,106 +211,6 @@ class Monitor:
         live = self.liveness(run_key)
         return live.silent_s if live.stale else None
 
-    def submit(
-        self,
-        run_key: int,
-        *,
-        kind: str,
-        args: Mapping[str, object],
-        expect: int | None,
-        by: str | None,
-        why: str,
-        alert: str | None = None,
-    ) -> Command:
-        """Ask the trainer for something. Raises ControlError: read-only, silent or ended run, kind not offered, bounds
-        outside the limits.
-        """
-        run = self._writable(run_key)
-        if kind not in run.capabilities:
-            raise ControlError(
-                f"{run.path} does not take {kind!r}; it takes: {', '.join(run.capabilities) or 'no commands'}"
-            )
-        if kind == "set_bounds":
-            _check_bounds(run, args)
-        live = self.liveness(run_key)
-        if live.ended:
-            raise ControlError(f"{run.path} has ended ({run.end_reason or 'no end line'}): nobody reads a command")
-        if live.stale:
-            raise ControlError(
-                f"{run.path} has been silent for {live.silent_s:.0f} s: see whether its process lives before you ask it"
-            )
-        launch = run.launch_id or ""
-        return commands.issue(
-            self.root / run.path,
-            self._segment(run_key, run),
-            kind=kind,
-            args=args,
-            launch=launch,
-            expect=expect,
-            by=by or self.actor,
-            why=why,
-            alert=alert,
-            ttl_s=max(300.0, 3 * (live.median_step_s or 0.0)),
-        )
-
-    def mark(
-        self,
-        run_key: int,
-        *,
-        kind: str,
-        alert_id: str | None,
-        by: str | None,
-        text: str = "",
-        until_step: int | None = None,
-    ) -> None:
-        """What a person says about an alert: acknowledge, snooze (with until_step), false_alarm, confirmed, reopen,
-        note. Raises ControlError.
-        """
-        if kind not in MARK_KINDS:
-            raise ControlError(f"no such mark {kind!r}; want one of {', '.join(MARK_KINDS)}")
-        run = self._writable(run_key)
-        with self.store.cursor() as con:
-            signatures = {a.alert_id: a.signature for a in query.alerts(con, run_key)}
-        if alert_id is not None and alert_id not in signatures:
-            raise ControlError(f"{run.path} has no alert {alert_id}")
-        line = {
-            "id": str(uuid.uuid4()),
-            "by": by or self.actor,
-            "kind": kind,
-            "alert": alert_id,
-            "text": text,
-            "until": until_step,
-        }
-        self._segment(run_key, run).write("mark", {**line, "signature": signatures.get(alert_id or "")})
-
-    def _writable(self, run_key: int) -> query.RunRow:
-        if self.read_only:
-            raise ControlError("this server is read-only: start it without --read-only to steer or to mark")
-        run = self.run(run_key)
-        if run is None:
-            raise ControlError(f"no run with key {run_key} in this index")
-        return run
-
-    def _segment(self, run_key: int, run: query.RunRow) -> commands.MonitorSegment:
-        with self._segments_lock:
-            if run_key not in self._segments:
-                folder = self.root / run.path / "segments"
-                may_write = os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-                spare = None if may_write else spare_segments(self.root, run.path)
-                self._segments[run_key] = commands.MonitorSegment(self.root / run.path, folder=spare)
-            return self._segments[run_key]
-
-    def _retract(self, run_key: int) -> None:
-        """Command files that every rank has answered, or that nobody will read any more, are deleted."""
-        with self.store.cursor() as con:
-            run = query.run_by_key(con, run_key)
-            known = query.commands(con, run_key) if run is not None else []
-        done = [c.command_id for c in known if c.status in ("applied", "rejected", "expired")]
-        waiting = [c.not_after for c in known if c.status in ("pending", "applying")]
-        self._look_again[run_key] = min(waiting, default=math.inf)
-        if run is not None and done and not self.read_only:
-            commands.retract_finished(self.root / run.path, done)
-
     def _ask_index(self, doubt: duckdb.Error) -> None:
         if is_damaged(doubt):
             raise doubt
@@ -389,20 +277,3 @@ class Monitor:
             self._degrade(error)
             return False
         return True
-
-
-def _check_bounds(run: query.RunRow, args: Mapping[str, object]) -> None:
-    try:
-        bounds = Bounds.from_wire(args)
-    except BoundsError as error:
-        raise ControlError(str(error)) from None
-    problems = run.limits.problems(bounds) if run.limits else [f"{run.path} declares no limits: it is only observed"]
-    if problems:
-        raise ControlError("; ".join(problems))
-
-
-def _os_user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"

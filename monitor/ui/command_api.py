@@ -120,7 +120,7 @@ def _submit(ctx: Context, ask: CommandRequest) -> str:
         raise BadRequest("no such run below this root", 404)
     by = ask.by or ctx.actor
     try:
-        command = ctx.monitor.submit(
+        command = ctx.monitor.requests.submit(
             run_key, kind=ask.kind, args=ask.args, expect=ask.expect, by=by, why=ask.why, alert=ask.alert
         )
     except ControlError as error:

@@ -39,7 +39,7 @@ class Desk:
         self.install()
 
     def install(self, *, read_only=False, control_token=None):
-        self.monitor.read_only = read_only
+        self.monitor.requests.read_only = read_only
         given = {"read_token": "t", "actor": "ana", "address": "http://127.0.0.1:1"}
         context.install(
             context.Context(monitor=self.monitor, read_only=read_only, control_token=control_token, **given)

@@ -437,12 +437,12 @@ monitor.catch_up()
 with monitor.store.cursor() as con:
     (run,) = query.list_runs(con)
     alert = query.alerts(con, run.run_key)[0].alert_id
-monitor.mark(run.run_key, kind="acknowledge", alert_id=alert, by="ana")
+monitor.requests.mark(run.run_key, kind="acknowledge", alert_id=alert, by="ana")
 monitor.tick()
 with monitor.store.cursor() as con:
     print(run.status, [a.mark_actor for a in query.alerts(con, run.run_key) if a.alert_id == alert])
 try:
-    monitor.submit(run.run_key, kind="pause", args={}, expect=0, by="ana", why="")
+    monitor.requests.submit(run.run_key, kind="pause", args={}, expect=0, by="ana", why="")
 except ControlError as error:
     print(error)
 remove_endpoint(root, ep)

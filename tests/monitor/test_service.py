@@ -42,7 +42,7 @@ def test_a_command_goes_out_and_its_ack_comes_back(running, watch) -> None:
     _, recorder, folder = running
     monitor = watch(actor="ana")
     monitor.tick()
-    sent = monitor.submit(1, kind="set_bounds", args=NEW, expect=0, by=None, why="entropy rises")
+    sent = monitor.requests.submit(1, kind="set_bounds", args=NEW, expect=0, by=None, why="entropy rises")
     monitor.tick()
     assert [(c.status, c.by, c.why) for c in commands(monitor)] == [("pending", "ana", "entropy rises")]
     (read,) = folder.poll()
@@ -61,7 +61,7 @@ def test_a_rejected_command_carries_the_trainers_words(running, watch) -> None:
     _, recorder, _ = running
     monitor = watch()
     monitor.tick()
-    sent = monitor.submit(1, kind="pause", args={}, expect=None, by="bob", why="look")
+    sent = monitor.requests.submit(1, kind="pause", args={}, expect=None, by="bob", why="look")
     recorder.ack(Ack(id=sent.id, step=None, status="rejected", revision=0, message="not now"))
     monitor.tick()
     assert [(c.status, c.message, c.by) for c in commands(monitor)] == [("rejected", "not now", "bob")]
@@ -73,7 +73,7 @@ def test_the_file_of_a_command_that_nobody_read_goes_with_its_end(
     _, _, folder = running
     monitor = watch()
     monitor.tick()
-    monitor.submit(1, kind="pause", args={}, expect=None, by="bob", why="look")
+    monitor.requests.submit(1, kind="pause", args={}, expect=None, by="bob", why="look")
     monitor.tick()
     monitor.tick()
     assert len(list(folder.path.iterdir())) == 1
@@ -92,19 +92,19 @@ def test_what_is_not_even_asked(running, watch, root: Path) -> None:
     monitor.tick()
     ask = {"expect": 0, "by": "ana", "why": "x"}
     with pytest.raises(ControlError, match=r"neg\.w_max = 200 is outside the limits"):
-        monitor.submit(1, kind="set_bounds", args={"pos": [0.8, 5.0], "neg": [0.0, 200.0]}, **ask)
+        monitor.requests.submit(1, kind="set_bounds", args={"pos": [0.8, 5.0], "neg": [0.0, 200.0]}, **ask)
     with pytest.raises(ControlError, match="want"):
-        monitor.submit(1, kind="set_bounds", args={"pos": [0.8]}, **ask)
+        monitor.requests.submit(1, kind="set_bounds", args={"pos": [0.8]}, **ask)
     with pytest.raises(ControlError, match="does not take 'rollback'"):
-        monitor.submit(1, kind="rollback", args={}, **ask)
+        monitor.requests.submit(1, kind="rollback", args={}, **ask)
     with pytest.raises(ControlError, match="no run with key 9"):
-        monitor.submit(9, kind="pause", args={}, **ask)
+        monitor.requests.submit(9, kind="pause", args={}, **ask)
     with pytest.raises(ControlError, match="read-only"):
-        watch(read_only=True).submit(1, kind="pause", args={}, **ask)
+        watch(read_only=True).requests.submit(1, kind="pause", args={}, **ask)
     recorder.end("finished")
     monitor.tick()
     with pytest.raises(ControlError, match=r"has ended \(finished\)"):
-        monitor.submit(1, kind="pause", args={}, **ask)
+        monitor.requests.submit(1, kind="pause", args={}, **ask)
     assert list(folder.path.iterdir()) == []
 
 
@@ -116,7 +116,7 @@ def test_a_silent_run_is_stale_and_takes_no_command(running, watch, root: Path) 
     live = monitor.liveness(1)
     assert live.stale and not live.ended and 110 < live.silent_s < 200 and live.last_step == 2
     with pytest.raises(ControlError, match=r"silent for 1\d\d s"):
-        monitor.submit(1, kind="pause", args={}, expect=None, by="ana", why="x")
+        monitor.requests.submit(1, kind="pause", args={}, expect=None, by="ana", why="x")
 
 
 def test_a_paused_trainer_is_alive_and_named_so(running, watch) -> None:
@@ -134,7 +134,7 @@ def test_a_mark_goes_through_the_segment_to_the_alert(collapsed, watch, root: Pa
     monitor.tick()
     with monitor.store.cursor() as con:
         alert = query.alerts(con, 1)[0]
-    monitor.mark(1, kind="snooze", alert_id=alert.alert_id, by=None, text="eval running", until_step=60)
+    monitor.requests.mark(1, kind="snooze", alert_id=alert.alert_id, by=None, text="eval running", until_step=60)
     monitor.tick()
     with monitor.store.cursor() as con:
         marked = next(a for a in query.alerts(con, 1) if a.alert_id == alert.alert_id)
@@ -157,11 +157,11 @@ def test_marks_that_make_no_sense_are_refused(collapsed, watch) -> None:
     monitor = watch()
     monitor.tick()
     with pytest.raises(ControlError, match="no such mark"):
-        monitor.mark(1, kind="like", alert_id=None, by="ana")
+        monitor.requests.mark(1, kind="like", alert_id=None, by="ana")
     with pytest.raises(ControlError, match="has no alert"):
-        monitor.mark(1, kind="note", alert_id="5b3f0c1e-8d0b-5f0e-9c5a-000000000001", by="ana")
+        monitor.requests.mark(1, kind="note", alert_id="5b3f0c1e-8d0b-5f0e-9c5a-000000000001", by="ana")
     with pytest.raises(ControlError, match="read-only"):
-        watch(read_only=True).mark(1, kind="note", alert_id=None, by="ana")
+        watch(read_only=True).requests.mark(1, kind="note", alert_id=None, by="ana")
 
 
 def test_the_thread_keeps_up_and_stops(trainer, root: Path) -> None:
@@ -286,12 +286,16 @@ def test_a_version_moves_with_what_came(running, watch) -> None:
     assert moved(lambda: trainer.step(recorder, 3)) == (True, False, False)
     assert moved(lambda: recorder.event("checkpoint", {"path": "c"}, step=3)) == (True, True, False)
     assert moved(lambda: recorder.state("paused", step=3)) == (True, True, False)
-    assert moved(lambda: monitor.submit(1, kind="pause", args={}, expect=None, by="bob", why="look")) == (
+    assert moved(lambda: monitor.requests.submit(1, kind="pause", args={}, expect=None, by="bob", why="look")) == (
         True,
         True,
         False,
     )
-    assert moved(lambda: monitor.mark(1, kind="note", alert_id=None, by="ana", text="x")) == (True, True, False)
+    assert moved(lambda: monitor.requests.mark(1, kind="note", alert_id=None, by="ana", text="x")) == (
+        True,
+        True,
+        False,
+    )
     assert moved(lambda: recorder.buckets(4, 0, trainer.stats(), revision=1, bounds=tighter))[:2] == (True, True)
     assert moved(lambda: recorder.scalars(4, {"accuracy": 0.5}, slice=("env", "math")))[:2] == (True, True)
     assert moved(lambda: recorder.end("finished"))[:2] == (True, True)
@@ -313,7 +317,7 @@ def test_alerts_that_are_written_anew_move_the_version(trainer, watch) -> None:
 def test_a_command_that_runs_out_moves_the_version(running, watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monitor = watch()
     monitor.tick()
-    monitor.submit(1, kind="pause", args={}, expect=None, by="bob", why="look")
+    monitor.requests.submit(1, kind="pause", args={}, expect=None, by="bob", why="look")
     monitor.tick()
     before, later = monitor.version(1), time.time() + 3600
     monkeypatch.setattr("regimescope.monitor.service.time.time", lambda: later)

@@ -69,7 +69,7 @@ def _mark(
     ctx: Context, facts: RunFacts, alert: AlertRow, kind: str, text: str = "", until_step: int | None = None
 ) -> None:
     try:
-        ctx.monitor.mark(
+        ctx.monitor.requests.mark(
             facts.run.run_key, kind=kind, alert_id=alert.alert_id, by=actor(), text=text.strip(), until_step=until_step
         )
     except ControlError as error:

@@ -196,7 +196,7 @@ def _apply(ctx: Context, request: Request, why: str, typed: str | None) -> None:
         _close()
         return
     try:
-        command = ctx.monitor.submit(
+        command = ctx.monitor.requests.submit(
             request.run_key,
             kind=request.kind,
             args=request.new.to_wire() if request.new is not None else {},
