@@ -1,7 +1,7 @@
 """How fast 1 M points are in memory: our index beside trackio, wandb, TensorBoard and mlflow; envelopes over 10 M rows.
 
 `./dev bench reading` writes 25,000 steps of 40 numbers with every logger, then loads one metric, six, and all 40 with
-the fastest reader that each package has: ours from the index, by the public query functions, in Python lists. A reader
+the fastest reader that each package has: ours from the index, by `query.history`, as arrays. A reader
 gets a process of its own; figures are medians of its loads. mlflow is given a tenth of the steps and its time is taken
 times ten. Then one run of 250,000 steps of 40 metrics: six envelopes of 500 bins, as a page asks for them.
 """
