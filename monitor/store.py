@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -42,6 +43,9 @@ _UNUSABLE = (
 )
 
 _THREADS = 2
+MEMORY = "1GB"
+"""What DuckDB may take at most for its cache and its queries; REGIMESCOPE_INDEX_MEMORY replaces it. A query that needs
+more spills to disk. DuckDB's own default is 80 % of a machine that is the trainer's."""
 _ELSEWHERE = "set REGIMESCOPE_CACHE to a folder you can write"
 
 
@@ -106,7 +110,7 @@ class Store:
 def _connect(root: Path, path: Path | None) -> tuple[duckdb.DuckDBPyConnection, bool, str | None]:
     if path is None:
         spill = str(cache_folder() / "spill")  # else DuckDB makes a `.tmp` in whatever folder it was called from
-        connection = duckdb.connect(":memory:", config={"threads": _THREADS, "temp_directory": spill})
+        connection = duckdb.connect(":memory:", config={"threads": _THREADS, "temp_directory": spill})  # rows included
         return _prepared(connection, root, None), True, None
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -133,6 +137,14 @@ def _connect(root: Path, path: Path | None) -> tuple[duckdb.DuckDBPyConnection, 
     if fresh is None:
         raise StoreError(f"cannot create the index {path}; {_ELSEWHERE}")
     return _prepared(fresh, root, path), True, note
+
+
+def _config() -> dict[str, str | bool | int | float | list[str]]:
+    """Raises StoreError for a limit that DuckDB would not understand."""
+    limit = os.environ.get("REGIMESCOPE_INDEX_MEMORY") or MEMORY
+    if not re.fullmatch(r"\d+(\.\d+)?\s*([KMGT]i?B)", limit):
+        raise StoreError(f"REGIMESCOPE_INDEX_MEMORY={limit!r}: want a number and a unit, say 512MB")
+    return {"threads": _THREADS, "memory_limit": limit}
 
 
 Doubt = Literal["foreign", "unreadable", "empty"]
@@ -201,7 +213,7 @@ def _wal(path: Path) -> Path:
 def _open_file(root: Path, path: Path) -> duckdb.DuckDBPyConnection | None:
     """The connection; None when the file is not one that this DuckDB reads. Raises StoreOwned, StoreError."""
     try:
-        return duckdb.connect(str(path), config={"threads": _THREADS})
+        return duckdb.connect(str(path), config=_config())
     except duckdb.Error as error:
         message = str(error)
         if is_locked(message):

@@ -245,3 +245,16 @@ def test_an_index_with_all_files_closed_to_it_still_spills(root: Path, monkeypat
 def test_the_cache_folder_is_private(root: Path) -> None:
     Store.open(root).close()
     assert os.stat(index_path(root).parent).st_mode & 0o077 == 0
+
+
+def test_the_index_takes_no_more_memory_than_it_may(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for said, limit in ((None, "953.6 MiB"), ("64MiB", "64.0 MiB")):
+        if said:
+            monkeypatch.setenv("REGIMESCOPE_INDEX_MEMORY", said)
+        store = Store.open(root)
+        with store.cursor() as con:
+            assert con.execute("SELECT current_setting('memory_limit')").fetchall() == [(limit,)]
+        store.close()
+    monkeypatch.setenv("REGIMESCOPE_INDEX_MEMORY", "lots")
+    with pytest.raises(StoreError, match="want a number and a unit"):
+        Store.open(root)
