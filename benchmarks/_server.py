@@ -22,9 +22,10 @@ from regimescope.monitor.endpoint import read_endpoint
 
 
 @contextlib.contextmanager
-def serving(root: Path, cache: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """A server of the root, with its index in `cache`: address and process. Raises BenchmarkError."""
-    env = {**os.environ, "REGIMESCOPE_CACHE": str(cache)}
+def serving(root: Path, cache: Path, **settings: str) -> Iterator[tuple[str, psutil.Process]]:
+    """A server of the root, with its index in `cache`: address and process. `settings`: of its environment. Raises
+    BenchmarkError."""
+    env = {**os.environ, "REGIMESCOPE_CACHE": str(cache), **settings}
     command = [sys.executable, "-m", "regimescope.cli", "serve", str(root), "--port", "0"]
     process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, env=env)
     try:

@@ -97,11 +97,12 @@ def check(root: Path, cache: Path, steps: int, sums: dict[str, float]) -> tuple[
     return steps * len(sums), store.path.stat().st_size
 
 
-def measure(folder: Path, steps: int, rate: float) -> bool:
+def measure(folder: Path, steps: int, rate: float, memory: str) -> bool:
     """Prints everything; whether memory was flat."""
     root, cache = folder / "root", folder / "cache"
     root.mkdir()
-    with serving(root, cache) as (_, server), recording(root / "run", steps, rate) as wait:
+    limited = serving(root, cache, REGIMESCOPE_INDEX_MEMORY=memory)
+    with limited as (_, server), recording(root / "run", steps, rate) as wait:
         empty = server.memory_info().rss / 1e6
         client = SeriesClient(root, "run", ["accuracy"])
         samples = follow(client, server, cache, steps)
@@ -139,10 +140,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--rate", type=float, default=4000.0, help="steps a second of the trainer (default 4000)")
     parser.add_argument("--index-memory", default="32MiB", help="limit of the server's index (default 32MiB)")
     args = parser.parse_args(argv)
-    os.environ["REGIMESCOPE_INDEX_MEMORY"] = args.index_memory
     try:
         with tempfile.TemporaryDirectory(prefix="regimescope-bench-") as folder:
-            return 0 if measure(Path(folder), args.steps, args.rate) else 1
+            return 0 if measure(Path(folder), args.steps, args.rate, args.index_memory) else 1
     except BenchmarkError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
