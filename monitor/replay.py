@@ -214,6 +214,12 @@ class Replayer:
                 self._late[run_key] += 1
                 run.recent = None
 
+    def again(self) -> None:
+        """The index was opened again and may lack what was written last: every run is due, and its alerts."""
+        for run in self._runs.values():
+            run.written = run.recent = None
+        self._held |= self._runs.keys()
+
     def late(self, run_key: int) -> int:
         """How often numbers came for steps that had been given."""
         return self._late[run_key]

@@ -269,7 +269,10 @@ class Monitor:
             self.store.reopen(discard=damaged)
             with self._lock:
                 self._ingester = Ingester(self.store, only=self._only, rollouts=self._rollouts)
-                self._replayer = Replayer(self.store)
+                if self.store.rebuilt:
+                    self._replayer = Replayer(self.store)
+                else:  # what it knows still holds: pages go on showing it
+                    self._replayer.again()
                 self._compactor = Compactor(self.store)
                 self.progress.ticks = 0  # the next tick says anew how far every file was read
                 self._doubt = None

@@ -197,6 +197,27 @@ def test_a_broken_instance_is_opened_again_and_goes_on(trainer, root: Path, monk
     monitor.stop()
 
 
+def test_what_was_found_stays_while_the_index_is_opened_again(collapsed, root: Path) -> None:
+    """Else a full disk would empty the pages for as long as it lasts."""
+    monitor = Monitor(root)
+    monitor.tick()
+    with monitor.store.cursor() as con:
+        before = query.alerts(con, 1)
+    head = monitor.head(1)
+    monitor.store.close()
+    with pytest.raises(duckdb.Error):
+        monitor.tick()
+    assert monitor._recover(False) and not monitor.store.rebuilt
+    assert monitor.head(1).last == head.last == 39 and monitor.head(1).epoch != head.epoch
+    with monitor.store.cursor() as con:
+        con.execute("DELETE FROM alert").fetchall()  # not there yet when the disk was full, say
+    monitor.tick()
+    with monitor.store.cursor() as con:
+        assert query.alerts(con, 1) == before != []
+    assert monitor.head(1).last == 39
+    monitor.stop()
+
+
 def test_a_block_that_only_a_reader_finds_damaged_ends_in_a_new_index(
     trainer, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
