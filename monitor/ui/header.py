@@ -27,6 +27,7 @@ _WORD_ICON = {
     "ENDED": ":material/stop_circle:",
     "PAUSED": ":material/pause_circle:",
     "WAITING": ":material/hourglass_top:",
+    "UNSEEN": ":material/visibility_off:",
     "WARMING UP": ":material/hourglass_top:",
 }
 _WORD_TONE: dict[str, Tone] = {"COLLAPSING": "critical", "WATCH": "watch"}

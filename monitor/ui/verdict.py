@@ -1,5 +1,5 @@
 """One word about a run, and why. The first that applies:
-ENDED, STALE, PAUSED, COLLAPSING, WATCH, WAITING, WARMING UP, HEALTHY.
+ENDED, UNSEEN, STALE, PAUSED, COLLAPSING, WATCH, WAITING, WARMING UP, HEALTHY.
 
     verdict(run, monitor.liveness(run.run_key), alerts, (4, 10)).word      # "WARMING UP"
 
@@ -33,7 +33,7 @@ class Verdict:
     """The verdict as the header shows it."""
 
     word: str
-    "ENDED, STALE, PAUSED, COLLAPSING, WATCH, WAITING, WARMING UP or HEALTHY."
+    "ENDED, UNSEEN, STALE, PAUSED, COLLAPSING, WATCH, WAITING, WARMING UP or HEALTHY."
     reason: str
     "One line, no text of the run in it."
     tone: Tone
@@ -56,14 +56,21 @@ def is_snoozed(alert: AlertRow, last_step: int | None) -> bool:
     return (-1 if last_step is None else last_step) < alert.until_step
 
 
-def verdict(run: RunRow, live: Liveness, alerts: Sequence[AlertRow], warming: tuple[int, int]) -> Verdict:
-    """The verdict of a run; warming = points seen and points needed by the detectors."""
+def verdict(
+    run: RunRow, live: Liveness, alerts: Sequence[AlertRow], warming: tuple[int, int], *, degraded: bool = False
+) -> Verdict:
+    """The verdict of a run. warming: points seen and points needed by the detectors. degraded: the index cannot be
+    written, so nothing new of the run is seen, good or bad, and its silence is ours.
+    """
     active = open_alerts(alerts, live.last_step)
     alarm = _alarm(active)
     other = _alarm([alert for alert in active if alert.signature not in CLOCK])
     beside = other.word if other else ""
     if live.ended:
         return Verdict(word="ENDED", reason=_ended(run, live), tone="stale", beside=beside)
+    if degraded:
+        reason = f"nothing after step {_step(live)} is read: store degraded"
+        return Verdict(word="UNSEEN", reason=reason, tone="stale", beside=beside)
     if live.stale:
         reason = (
             f"last sign of life {ago(live.silent_s)} ago{_step_time(live)}: it hangs, was killed, or its disk is gone"

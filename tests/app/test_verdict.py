@@ -101,6 +101,14 @@ def test_an_open_alert_stays_visible_beside_paused_stale_and_ended() -> None:
     assert verdict(RUN, LIVE, [ALERT], WARM).beside == ""
 
 
+def test_a_store_that_is_not_written_sees_neither_health_nor_silence() -> None:
+    for liveness, alerts in ((LIVE, []), (live(stale=True), []), (live(state="paused"), [ALERT])):
+        found = verdict(RUN, liveness, alerts, WARM, degraded=True)
+        assert found.word == "UNSEEN" and found.reason.endswith("store degraded")
+        assert found.beside == ("COLLAPSING" if alerts else "")
+    assert verdict(RUN, live(ended=True), [], WARM, degraded=True).word == "ENDED"
+
+
 def test_collapsing_says_what_since_when_and_which_regime() -> None:
     found = verdict(RUN, LIVE, [ALERT, alert(alert_id="b", severity="warning", step_onset=420)], WARM)
     assert found.reason == "length collapse since step 412, driven by R4, and 1 more alert"
