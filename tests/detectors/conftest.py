@@ -1,4 +1,4 @@
-"""The generators and replay functions of benchmarks/detectors, which tests and benchmarks share."""
+"""The labels, generators and replay functions of benchmarks/, which tests and benchmarks share."""
 
 import importlib
 import sys
@@ -15,24 +15,29 @@ ROOT = str(Path(__file__).parents[2])
 def _benchmark(name: str) -> ModuleType:
     sys.path.append(ROOT)  # benchmarks are no part of the package
     try:
-        return importlib.import_module(f"benchmarks.detectors.{name}")
+        return importlib.import_module(f"benchmarks.{name}")
     finally:
         sys.path.remove(ROOT)
 
 
 @pytest.fixture(scope="session")
+def labels() -> ModuleType:
+    return _benchmark("labels")
+
+
+@pytest.fixture(scope="session")
 def traces() -> ModuleType:
-    return _benchmark("traces")
+    return _benchmark("detectors.traces")
 
 
 @pytest.fixture(scope="session")
 def given_runs() -> ModuleType:
-    return _benchmark("given_runs")
+    return _benchmark("detectors.given_runs")
 
 
 @pytest.fixture(scope="session")
 def golden() -> ModuleType:
-    return _benchmark("golden")
+    return _benchmark("detectors.golden")
 
 
 @pytest.fixture(scope="session")
