@@ -1,0 +1,1 @@
+"""Our detectors beside others, on the same runs."""
