@@ -19,7 +19,12 @@ _BOUNDS = frozenset(("pos.w_min", "pos.w_max", "neg.w_min", "neg.w_max"))
 
 def inputs(rule: Rule) -> list[str]:
     """All metrics that a rule may read."""
-    return [name for alternatives in (rule.metric, *rule.optional) for name in alternatives.split("|")]
+    return [name for alternatives in (*required(rule), *rule.optional) for name in alternatives.split("|")]
+
+
+def required(rule: Rule) -> list[str]:
+    """All that is needed; of those in one item, separated by |, one is enough."""
+    return rule.metric.split("&")
 
 
 class Sightings:
@@ -70,9 +75,9 @@ def report(
     warming: tuple[int, int] | None,
 ) -> Blind:
     """What this rule can see."""
-    reason = _none_of(rule.metric, sightings, declared)
-    if reason is not None:
-        return Blind(rule=rule.name, status="blind", reason=reason, help=rule.help)
+    gaps = [gap for needed in required(rule) if (gap := _none_of(needed, sightings, declared)) is not None]
+    if gaps:
+        return Blind(rule=rule.name, status="blind", reason="; ".join(gaps), help=rule.help)
     if warming is not None:
         return Blind(rule=rule.name, status="warming", reason=f"warming up {warming[0]}/{warming[1]}", help="")
     gaps = [gap for option in rule.optional if (gap := _none_of(option, sightings, declared)) is not None]

@@ -3,21 +3,23 @@ first points.
 
 They open only within the first points after the first gradient update; a change of data ends them. Alone each is an
 info. With a second sign, another early rule or a warning of the bounds lint, it is a warning: the best case for
-relaxed bounds in time.
+relaxed bounds in time. EarlyPush only adds to their evidence.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from regimescope.detectors.core import median
 from regimescope.detectors.driver import RELAX_NEGATIVE, Move
-from regimescope.detectors.lifecycle import QUIET, Reading, Streaks
+from regimescope.detectors.lifecycle import QUIET, Reading, Streak, Streaks
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rule
 from regimescope.detectors.types import Evidence, Severity
 
 R4_CLIP = "R4.clip_low_frac"
+_NOTHING: Mapping[str, float] = {}
 
 
 class _Early(Detector):
@@ -62,6 +64,8 @@ class _Early(Detector):
         if self._over or self._points > self._until:
             reached = level = None  # an open alert lives on, none opens
         onset = streaks.since(point.step)
+        if point.early_push:
+            evidence = {**evidence, **point.early_push}
         return Reading(level=reached, pending=level, holds=True, onset=onset, score=score, evidence=evidence)
 
 
@@ -131,3 +135,47 @@ class EarlyR4(_Early):
         low = ratio < condition.value and clipped > condition.effect
         evidence = {"R4.ratio_mean": ratio, R4_CLIP: clipped}
         return self._reading(point, low, (1 - ratio) / (1 - condition.value), evidence)
+
+
+class EarlyPush:
+    """Gradient norm and KL against the median of their first points: evidence of the other early rules, no alert.
+
+    Too many healthy runs show it for a rule of its own, and it is blind where the first values are already high.
+    `update` gives by how much each metric is above, once that has held long enough.
+    """
+
+    __slots__ = ("_condition", "_first", "_numbers", "_over", "_seen", "_streaks")
+
+    def __init__(self, rule: Rule) -> None:
+        self._condition, self._numbers = rule.levels["info"], rule.numbers
+        names = rule.metric.split("|")
+        self._first: dict[str, list[float]] = {name: [] for name in names}
+        self._seen = dict.fromkeys(names, 0)
+        self._streaks = {name: Streak(self._condition.points) for name in names}
+        self._over = False
+
+    def update(self, point: Point) -> Mapping[str, float]:
+        """Keys such as `grad_norm_over_first`, a factor; nearly always empty."""
+        if self._over or not (point.clean and point.updated):
+            return _NOTHING
+        found: dict[str, float] = {}
+        over = True
+        for name, first in self._first.items():
+            value = point.get(name)
+            if value is not None:
+                self._seen[name] += 1
+            over = over and self._seen[name] > self._numbers["until"]
+            if value is None or self._seen[name] > self._numbers["until"]:
+                continue
+            if len(first) < self._numbers["anchor_points"]:
+                first.append(value)
+                continue
+            factor = value / (median(first) or math.inf)  # a metric that starts at 0 has no factor
+            if self._streaks[name].update(point.step, factor >= self._condition.effect):
+                found[f"{name}_over_first"] = factor
+        self._over = over
+        return found or _NOTHING
+
+    def data_changed(self) -> None:
+        """The first points are those of other data."""
+        self._over = True

@@ -20,11 +20,14 @@ class Point:
         "accuracy_floored",
         "clean",
         "declared",
+        "early_push",
         "index",
         "metrics",
         "signs",
         "signs_before",
         "step",
+        "sync_gap",
+        "sync_step",
         "updated",
     )
 
@@ -38,6 +41,9 @@ class Point:
         )
         self.updated = True  # False: no gradient update has happened yet in this run, its buffer still fills
         self.accuracy_floored = False
+        self.early_push: Mapping[str, float] = {}  # what EarlyPush has to tell the other early rules
+        self.sync_step: int | None = None  # of the last weight sync that was told
+        self.sync_gap: int | None = None  # steps between the last two of them
         self.signs: set[str] = set()  # early rules whose condition has held long enough, lints at warning
         self.signs_before: set[str] = set()  # of the point before
 
@@ -48,6 +54,11 @@ class Point:
         self.accuracy_floored = False
         if self.signs or self.signs_before:
             self.signs_before, self.signs = self.signs, set()
+
+    def note_sync(self, step: int) -> None:
+        """The rollout engine got new weights."""
+        self.sync_gap = None if self.sync_step is None else step - self.sync_step
+        self.sync_step = step
 
     def get(self, name: str) -> float | None:
         """The metric if it is there and finite."""

@@ -50,7 +50,7 @@ class Rule:
     enabled: bool
     "False: not built, not reported blind."
     metric: str
-    "Required input; several, of which one is enough, are separated by |."
+    "Required input; several, of which one is enough, are separated by |, several that are all needed by &."
     optional: tuple[str, ...]
     "Inputs without which it is degraded."
     levels: Mapping[str, Level]

@@ -14,18 +14,22 @@ from regimescope.detectors.bounds_lint import LowerBound, UpperBound
 from regimescope.detectors.declared import Declared
 from regimescope.detectors.distress import Benign, Distress
 from regimescope.detectors.driver import BucketHistory
-from regimescope.detectors.early import EarlyAccuracy, EarlyAllWrong, EarlyR4
+from regimescope.detectors.early import EarlyAccuracy, EarlyAllWrong, EarlyPush, EarlyR4
 from regimescope.detectors.guards import Above, AccuracyFloor, Nonfinite
 from regimescope.detectors.incidents import LINT, Incidents, inhibited
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rules, load_rules
+from regimescope.detectors.signatures.engine_mismatch import EngineMismatch
 from regimescope.detectors.signatures.exploration_decay import ExplorationDecay
+from regimescope.detectors.signatures.heldout_gap import HeldoutGap
 from regimescope.detectors.signatures.length_collapse import LengthCollapse
+from regimescope.detectors.signatures.negative_push import NegativePush
 from regimescope.detectors.signatures.repetition_collapse import RepetitionCollapse
 from regimescope.detectors.types import Blind, Event, Finding
 from regimescope.detectors.watch import Watch
 
 _DATA = ("curriculum", "length_limit", "sampling")
+ESTIMATORS = ("mismatch_k1", "mismatch_logp_abs", "mismatch_k3")
 
 
 class Suite:
@@ -57,6 +61,7 @@ class Suite:
         self._distress, self._benign = Distress(core), Benign(core)
         self._trains: bool | None = None  # whether a gradient update was seen; None: the log cannot tell
         self._sightings = Sightings(name for rule in rules if rule.enabled for name in inputs(rule))
+        self._early_push = EarlyPush(rules["early_push"]) if rules["early_push"].enabled else None
         self._early_watches = [self._watch(detector) for detector in self._first_detectors()]
         self._watches = [self._watch(detector) for detector in self._detectors()]
         self._all = [*self._early_watches, *self._watches]
@@ -69,16 +74,23 @@ class Suite:
             Above(rules["infra_failed"]),
             AccuracyFloor(rules["accuracy_floor"]),
             Above(rules["truncation_saturated"], inclusive=True, policy=True),
-            Above(rules["mismatch_k1"]),
-            Above(rules["mismatch_logp_abs"]),
-            Above(rules["mismatch_k3"]),
             UpperBound(rules["bounds_r3"]),
             LowerBound(rules["bounds_r4"]),
             EarlyR4(rules["early_r4"]),
             EarlyAccuracy(rules["early_accuracy"]),
             EarlyAllWrong(rules["early_all_wrong"]),
         ]
-        return [detector for detector in detectors if detector.rule.enabled]
+        return [*self._mismatch(), *(detector for detector in detectors if detector.rule.enabled)]
+
+    def _mismatch(self) -> list[Detector]:
+        """One per estimator, whichever of its level and its shift is on."""
+        rules = self.rules
+        pairs = [(rules[name], rules[f"{name}_shift"]) for name in ESTIMATORS]
+        return [
+            EngineMismatch(level, shift, rules.core, rules.texts)
+            for level, shift in pairs
+            if level.enabled or shift.enabled
+        ]
 
     def _detectors(self) -> list[Detector]:
         rules, core = self.rules, self.rules.core
@@ -92,6 +104,10 @@ class Suite:
             detectors.append(RepetitionCollapse(repetition[:2], repetition[2], core))
         if rules["exploration_decay"].enabled:
             detectors.append(ExplorationDecay(rules["exploration_decay"], core, self._buckets))
+        if rules["heldout_gap"].enabled:
+            detectors.append(HeldoutGap(rules["heldout_gap"]))
+        if rules["negative_push"].enabled:
+            detectors.append(NegativePush(rules["negative_push"], core))
         return detectors
 
     def _watch(self, detector: Detector) -> Watch:
@@ -115,6 +131,8 @@ class Suite:
         point.updated = self._updated(metrics)
         self._sightings.update(metrics)
         self._buckets.add(step, metrics)
+        if self._early_push is not None:
+            point.early_push = self._early_push.update(point)
         for watch in self._early_watches:
             if watch.update(point):
                 changed[watch] = None
@@ -182,10 +200,14 @@ class Suite:
                 if watch.life.firing:
                     watch.bounds_changed(event.step)
                     changed[watch] = None
+        elif event.kind == "sync":
+            self._point.note_sync(event.step)
         elif event.kind in _DATA:
             for watch in self._all:
                 if not watch.life.firing:
                     watch.detector.data_changed()
+            if self._early_push is not None:
+                self._early_push.data_changed()
             self._distress.data_changed()
             self._benign.data_changed()
 

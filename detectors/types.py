@@ -27,7 +27,7 @@ class Event:
     """Something dated that changes what the metrics mean."""
 
     kind: str
-    "start, resume, rollback, bounds_changed, curriculum, length_limit, sampling, state; others are ignored."
+    "start, resume, rollback, bounds_changed, curriculum, length_limit, sampling, sync, state; others are ignored."
     step: int
     "The first step it applies to."
     data: Mapping[str, object] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from regimescope.monitor.bounds import Bounds, WeightRule
 from regimescope.monitor.errors import BoundsError
 from regimescope.monitor.query import BUCKET_COLUMNS, Connection, named_bounds
 
-DATED = ("curriculum", "length_limit", "sampling", "state")
+DATED = ("curriculum", "length_limit", "sampling", "sync", "state")
 "Events of the log that are passed on as they are."
 
 StepSeen = tuple[int, int, float | None, int | None]

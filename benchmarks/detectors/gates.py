@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from benchmarks.detectors import traces
+from benchmarks.detectors import side_traces, traces
 from benchmarks.detectors.given_runs import accuracy_half
 
 from regimescope.detectors import Finding, Suite
 
 SIGNATURE = {"length": "length_collapse", "repetition": "repetition_collapse", "decay": "exploration_decay"}
+SIDE_SIGNATURE = {"mismatch": "engine_mismatch", "heldout": "heldout_gap", "push": "negative_push"}
 ONSETS = {"3 to 40": (3, 5, 8, 12, 20, 40), "200 to 350": (200, 230, 260, 290, 320, 350)}
 STEPS = 3000
 
@@ -35,7 +36,8 @@ def false_alarms(scale: int) -> None:
             count: Counter[str] = Counter()
             steps = 0
             for family in traces.FAMILIES * scale:
-                rows = traces.healthy(family, STEPS, seed, traces.Noise(phi=phi, tails=tails))
+                noise = traces.Noise(phi=phi, tails=tails)
+                rows = side_traces.with_sides(traces.healthy(family, STEPS, seed, noise), family, seed, noise)
                 seed += 1
                 steps += len(rows)
                 count.update(f"{finding.rule} {finding.severity}" for finding in findings(rows))
@@ -66,10 +68,27 @@ def recall(scale: int) -> None:
             )
 
 
+def side_recall(scale: int) -> None:
+    """Failures that the metrics of side_traces show, and nothing else; `heldout` fails over 80 steps."""
+    for kind, signature in SIDE_SIGNATURE.items():
+        for band, onsets in ONSETS.items():
+            lags, early, runs = [], 0, 0
+            for onset in onsets:
+                for seed in range(6 * scale):
+                    rows = side_traces.side_incident(kind, onset, onset + 120, 1000 * onset + seed)
+                    found = [f.step_detected for f in findings(rows) if f.signature == signature]
+                    runs += 1
+                    early += any(step < onset for step in found)
+                    lags += [step - onset for step in found if step >= onset][:1]
+            lag = f"{median(lags):.0f} (largest {max(lags)})" if lags else "-"
+            print(f"{kind}, onset {band}: recall {len(lags) / runs:.3f} of {runs}, median lag {lag}, early {early}")
+
+
 def main(argv: Sequence[str]) -> int:
     scale = int(argv[0]) if argv else 1
     false_alarms(scale)
     recall(scale)
+    side_recall(scale)
     return 0
 
 

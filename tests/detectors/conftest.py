@@ -31,6 +31,11 @@ def traces() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def side_traces() -> ModuleType:
+    return _benchmark("detectors.side_traces")
+
+
+@pytest.fixture(scope="session")
 def given_runs() -> ModuleType:
     return _benchmark("detectors.given_runs")
 

@@ -23,7 +23,13 @@ def test_every_number_of_the_core_is_documented(rules):
     assert [name for name in rules.core if f"`{name}`" not in text] == []
 
 
-@pytest.mark.parametrize("signature", ["length_collapse", "repetition_collapse", "exploration_decay"])
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "length_collapse", "repetition_collapse", "exploration_decay", "engine_mismatch", "heldout_gap",
+        "negative_push",
+    ],
+)  # fmt: skip
 def test_every_signature_has_its_runbook(rules, signature):
     text = (DOCS / "signatures" / f"{signature}.md").read_text(encoding="utf-8")
     for heading in ("What it looks like", "Why", "What to check", "Which bound to move"):

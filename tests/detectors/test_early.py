@@ -3,6 +3,9 @@
 import pytest
 
 from regimescope.detectors import Event, Suite
+from regimescope.detectors.declared import Declared
+from regimescope.detectors.early import EarlyPush
+from regimescope.detectors.point import Point
 
 R4_OFF = {"objective": "dispo", "ratio_source": "behaviour", "neg.w_min": 1.0, "neg.w_max": 101.0}
 DISPO = {**R4_OFF, "neg.w_min": 0.0}
@@ -82,3 +85,30 @@ def test_a_change_of_data_ends_it():
     for step, row in enumerate(accuracies(0.6, 0.6, 0.2, 0.2, 0.2)):
         suite.update(step, row, [Event(kind="curriculum", step=2)] if step == 2 else ())
     assert suite.findings() == []
+
+
+def test_early_push_adds_to_the_evidence_and_is_no_alert():
+    push = {"grad_norm": [1.0, 1.0, 1.0, 4.0, 5.0], "kl_step": [0.01, 0.01, 0.01, 0.02, 0.02]}
+    moved = [{name: values[step] for name, values in push.items()} for step in range(5)]
+    assert "early_push" not in run(moved)
+    rows = [row | more for row, more in zip(accuracies(0.6, 0.6, 0.6, 0.2, 0.1), moved, strict=True)]
+    found = run(rows)
+    assert list(found) == ["early_accuracy"] and found["early_accuracy"].severity == "info"
+    assert found["early_accuracy"].evidence["grad_norm_over_first"] == 5
+    assert "kl_step_over_first" not in found["early_accuracy"].evidence
+
+
+def test_early_push_compares_with_the_first_updates_and_ends():
+    idle = [{"updates": 0.0, "grad_norm": 0.1, **row} for row in accuracies(0.6, 0.6, 0.6)]
+    trained = [{"updates": 8.0, "grad_norm": 1.0, **row} for row in accuracies(0.6, 0.6, 0.6, 0.1, 0.1)]
+    assert "grad_norm_over_first" not in run(idle + trained)["early_accuracy"].evidence
+
+
+def test_early_push_is_over_after_forty_points(rules):
+    push, point = EarlyPush(rules["early_push"]), Point(Declared())
+    told = []
+    for step in range(60):
+        point.begin(step, {"kl_step": 0.01 if step < 30 else 0.09})
+        if push.update(point):
+            told.append(step)
+    assert told == list(range(31, 40))
