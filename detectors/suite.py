@@ -19,12 +19,15 @@ from regimescope.detectors.guards import Above, AccuracyFloor, Nonfinite
 from regimescope.detectors.incidents import LINT, Incidents, inhibited
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rules, load_rules
-from regimescope.detectors.signatures.engine_mismatch import EngineMismatch
+from regimescope.detectors.signatures.clip_saturation import ClipSaturation
+from regimescope.detectors.signatures.engine_mismatch import ClippedWhenFresh, EngineMismatch
 from regimescope.detectors.signatures.exploration_decay import ExplorationDecay
 from regimescope.detectors.signatures.heldout_gap import HeldoutGap
 from regimescope.detectors.signatures.length_collapse import LengthCollapse
 from regimescope.detectors.signatures.negative_push import NegativePush
 from regimescope.detectors.signatures.repetition_collapse import RepetitionCollapse
+from regimescope.detectors.signatures.reward_stall import RewardStall
+from regimescope.detectors.signatures.weight_imbalance import WeightImbalance
 from regimescope.detectors.types import Blind, Event, Finding
 from regimescope.detectors.watch import Watch
 
@@ -76,6 +79,7 @@ class Suite:
             Above(rules["truncation_saturated"], inclusive=True, policy=True),
             UpperBound(rules["bounds_r3"]),
             LowerBound(rules["bounds_r4"]),
+            ClippedWhenFresh(rules["mismatch_clipped"]),
             EarlyR4(rules["early_r4"]),
             EarlyAccuracy(rules["early_accuracy"]),
             EarlyAllWrong(rules["early_all_wrong"]),
@@ -108,6 +112,12 @@ class Suite:
             detectors.append(HeldoutGap(rules["heldout_gap"]))
         if rules["negative_push"].enabled:
             detectors.append(NegativePush(rules["negative_push"], core))
+        if rules["clip_saturation"].enabled:
+            detectors.append(ClipSaturation(rules["clip_saturation"], core))
+        if rules["reward_stall"].enabled:
+            detectors.append(RewardStall(rules["reward_stall"]))
+        if rules["weight_imbalance"].enabled:
+            detectors.append(WeightImbalance(rules["weight_imbalance"], core))
         return detectors
 
     def _watch(self, detector: Detector) -> Watch:

@@ -111,3 +111,37 @@ class EngineMismatch(Detector):
 
 def _log_size(least: float) -> Transform:
     return lambda value: math.log(max(abs(value), least))
+
+
+class ClippedWhenFresh(Detector):
+    """Clipping where there can be none: one update, on rollouts of the very weights that are trained (lag 0).
+
+    There the ratio is 1 by construction, so what is clipped is the difference between two evaluations of the same
+    weights. Off until measured: in low precision a bound at 1 clips rounding.
+    """
+
+    __slots__ = ("_streaks",)
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__(rule)
+        self._streaks = Streaks(rule)
+
+    def update(self, point: Point) -> Reading | None:
+        if point.declared.ratio_source != "behaviour" or point.get("updates") != 1 or point.get("lag_max") != 0:
+            return None
+        share: float | None = None
+        for clipped in self.rule.metric.split("|"):
+            regime = clipped.partition(".")[0]
+            part, tokens = point.get(clipped), point.get(f"{regime}.token_frac")
+            if part is not None and tokens is not None:
+                share = (share or 0.0) + part * tokens
+        if share is None:
+            return None
+        limit = self.rule.levels["warning"].value
+        reached = self._streaks.update(point.step, "warning" if share > limit else None)
+        if share <= limit:
+            return QUIET
+        return Reading(
+            level=reached, pending="warning", holds=True, onset=self._streaks.since(point.step), score=share / limit,
+            direction="up", evidence={"clipped_frac": share},
+        )  # fmt: skip
