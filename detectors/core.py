@@ -212,6 +212,8 @@ class Shift:
             reference = max(reference, self.before) if self.sign > 0 else min(reference, self.before)
             self._before_left -= 1
             if self._before_left <= 0:
+                if abs(self.fast - self.before) < abs(self.fast - self.slow):
+                    self.slow = self.before  # it did return: from now on no shift either
                 self.before = None
         z = self.sign * (x - reference) / self.scale
         clip = self._clip

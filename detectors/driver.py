@@ -41,6 +41,8 @@ class Move:
     "raise or lower."
     target: float
     "Absolute weight."
+    text: str | None = None
+    "Key of the texts, where the one of bound and direction does not fit."
 
     def open(self, declared: Declared) -> bool:
         """Whether the bound is not yet at its target, as far as is known."""
@@ -98,6 +100,11 @@ class BucketHistory:
                 return max(effects, key=abs)
         return None
 
+    def entropy_effect(self, regime: str, first: int) -> float | None:
+        """Sum of a regime's measured entropy effect since step `first`; None: it is not logged."""
+        effects = _present([row for row in self._rows if row[0] >= first], regime, "entropy_effect")
+        return sum(effects) if effects else None
+
     def on_policy(self) -> bool:
         """Every ratio of the newest point is 1: there is nothing in any regime."""
         if not self._rows:
@@ -134,7 +141,7 @@ def drive(
         move = max(proposals, key=lambda move: (found[move.regime].total, found[move.regime].share(move.side)))
         regime = move.regime
         share = f"{100 * found[regime].share(move.side):.0f}"
-        text = rules.texts[move.bound.replace(".", "_") + "_" + move.direction].format(share=share)
+        text = rules.texts[move.text or f"{move.bound.replace('.', '_')}_{move.direction}"].format(share=share)
         remedy = Remedy(bound=move.bound, direction=move.direction, target=move.target, text=text)
     else:
         regime = max(found, key=lambda regime: (found[regime].total, found[regime].token_share))

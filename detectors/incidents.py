@@ -7,7 +7,7 @@ kept and shown dimmed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from regimescope.detectors.lifecycle import RANK
 from regimescope.detectors.types import Severity
@@ -48,21 +48,37 @@ class _Inhibition:
     "Signatures; None: all but the lint."
     outranked: frozenset[str] = frozenset()
     "Of these only alerts that are no more severe."
+    only: Mapping[str, str] = field(default_factory=dict)
+    "Of these only alerts with this direction."
 
 
 _ACCURACY = frozenset(("accuracy_collapse",))
+_DEAD = frozenset(("zero_signal",))
+_DECAY = frozenset(("exploration_decay",))
 _INHIBITIONS = (
     _Inhibition("nonfinite", "critical", None),
     _Inhibition("infra_failed", "critical", frozenset(("length_collapse", "exploration_decay", *_ACCURACY, *EARLY))),
+    _Inhibition("infra_failed", "critical", frozenset(("length_runaway", *_DEAD))),
+    _Inhibition("repetition_collapse", "critical", frozenset(("entropy_collapse", "length_runaway"))),
+    _Inhibition("length_collapse", "critical", frozenset(("entropy_collapse",))),
     _Inhibition("repetition_collapse", "warning", frozenset(("exploration_decay", *_ACCURACY, *EARLY)), _ACCURACY),
     _Inhibition("length_collapse", "warning", frozenset(("exploration_decay", *_ACCURACY, *EARLY)), _ACCURACY),
+    _Inhibition("repetition_collapse", "warning", _DEAD),
+    _Inhibition("length_collapse", "warning", _DEAD),
+    _Inhibition("entropy_collapse", "warning", _DECAY, _DECAY, only={"exploration_decay": "down"}),
+    _Inhibition("entropy_collapse", "warning", frozenset((*_ACCURACY, *_DEAD, *EARLY)), _ACCURACY),
     _Inhibition("exploration_decay", "warning", frozenset((*_ACCURACY, *EARLY)), _ACCURACY),
+    _Inhibition("exploration_decay", "critical", _DEAD),
+    _Inhibition("accuracy_collapse", "critical", _DEAD),
 )
 "In this order: an alert that is itself inhibited inhibits nothing."
 
 
-def inhibited(firing: Mapping[str, tuple[str, Severity]]) -> dict[str, str]:
-    """Rule to the rule that explains it, from the firing rules with their signature and severity.
+def inhibited(
+    firing: Mapping[str, tuple[str, Severity]], directions: Mapping[str, str | None] | None = None
+) -> dict[str, str]:
+    """Rule to the rule that explains it, from the firing rules with their signature and severity, and with the
+    direction of those that have one.
 
     >>> inhibited({"length_floor": ("length_collapse", "critical"), "decay": ("exploration_decay", "warning")})
     {'decay': 'length_floor'}
@@ -75,6 +91,7 @@ def inhibited(firing: Mapping[str, tuple[str, Severity]]) -> dict[str, str]:
             for other, (name, level) in firing.items():
                 taken = name != LINT if inhibition.takes is None else name in inhibition.takes
                 outranked = name in inhibition.outranked and RANK[level] > RANK[severity]
-                if taken and not outranked and name != signature:
+                other_way = name in inhibition.only and (directions or {}).get(other) != inhibition.only[name]
+                if taken and not outranked and not other_way and name != signature:
                     by.setdefault(other, rule)
     return by

@@ -21,13 +21,16 @@ from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rules, load_rules
 from regimescope.detectors.signatures.clip_saturation import ClipSaturation
 from regimescope.detectors.signatures.engine_mismatch import ClippedWhenFresh, EngineMismatch
+from regimescope.detectors.signatures.entropy_collapse import EntropyCollapse
 from regimescope.detectors.signatures.exploration_decay import ExplorationDecay
 from regimescope.detectors.signatures.heldout_gap import HeldoutGap
 from regimescope.detectors.signatures.length_collapse import LengthCollapse
+from regimescope.detectors.signatures.length_runaway import LengthRunaway
 from regimescope.detectors.signatures.negative_push import NegativePush
 from regimescope.detectors.signatures.repetition_collapse import RepetitionCollapse
 from regimescope.detectors.signatures.reward_stall import RewardStall
 from regimescope.detectors.signatures.weight_imbalance import WeightImbalance
+from regimescope.detectors.signatures.zero_signal import ZeroSignal
 from regimescope.detectors.types import Blind, Event, Finding
 from regimescope.detectors.watch import Watch
 
@@ -108,6 +111,14 @@ class Suite:
             detectors.append(RepetitionCollapse(repetition[:2], repetition[2], core))
         if rules["exploration_decay"].enabled:
             detectors.append(ExplorationDecay(rules["exploration_decay"], core, self._buckets))
+        entropy = rules["entropy_collapse"], rules["entropy_fall"]
+        if any(rule.enabled for rule in entropy):
+            decay = rules["exploration_decay"]
+            detectors.append(EntropyCollapse(*entropy, decay, core, self._distress, self._buckets))
+        if rules["length_runaway"].enabled:
+            detectors.append(LengthRunaway(rules["length_runaway"], core, self._benign))
+        if rules["zero_signal"].enabled:
+            detectors.append(ZeroSignal(rules["zero_signal"]))
         if rules["heldout_gap"].enabled:
             detectors.append(HeldoutGap(rules["heldout_gap"]))
         if rules["negative_push"].enabled:
@@ -176,7 +187,8 @@ class Suite:
                 watch.rule.name: (watch.rule.signature, watch.life.severity)
                 for watch in self._all
                 if watch.life.firing and watch.life.severity is not None
-            }
+            },
+            {watch.rule.name: watch.direction for watch in self._all if watch.life.firing},
         )
         for watch in self._all:
             if watch.life.firing and watch.inhibited_by != by.get(watch.rule.name):

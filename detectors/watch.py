@@ -11,6 +11,7 @@ from regimescope.detectors.rules import Rules
 from regimescope.detectors.types import Finding, Remedy, State
 
 _NO_DRIVER = Driver(remedy=Remedy())
+_OF_ENTROPY = ("exploration_decay", "entropy_collapse")  # failures whose direction is that of entropy
 
 
 class Watch:
@@ -68,7 +69,7 @@ class Watch:
         if moves is None:
             self._driver = Driver(remedy=Remedy(text=row.remedy))
             return
-        entropy = {"up": 1, "down": -1}.get(direction or "", 0) if self.rule.signature == "exploration_decay" else 0
+        entropy = {"up": 1, "down": -1}.get(direction or "", 0) if self.rule.signature in _OF_ENTROPY else 0
         self._driver = drive(
             self._buckets,
             self._declared,
@@ -103,6 +104,11 @@ class Watch:
         else:
             self._verdict = "no better"
         return True
+
+    @property
+    def direction(self) -> str | None:
+        """Of the newest picture."""
+        return self._reading.direction
 
     def reseat(self, grace: int) -> None:
         """`grace`: points in which infos and warnings wait, where the rule has a grace."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 from benchmarks.detectors import side_traces, traces
@@ -16,17 +17,26 @@ from benchmarks.detectors.given_runs import accuracy_half
 
 from regimescope.detectors import Finding, Suite
 
-SIGNATURE = {"length": "length_collapse", "repetition": "repetition_collapse", "decay": "exploration_decay"}
+SIGNATURE = {
+    "length": "length_collapse", "repetition": "repetition_collapse", "decay": "exploration_decay",
+    "entropy": "entropy_collapse", "runaway": "length_runaway", "zero": "zero_signal",
+}  # fmt: skip
+SLOW = ("decay", "entropy")
 SIDE_SIGNATURE = {"mismatch": "engine_mismatch", "heldout": "heldout_gap", "push": "negative_push"}
 ONSETS = {"3 to 40": (3, 5, 8, 12, 20, 40), "200 to 350": (200, 230, 260, 290, 320, 350)}
 STEPS = 3000
 
 
 def findings(rows: traces.Run) -> list[Finding]:
+    """Warnings and criticals; `step_detected` is where an alert became one, not where it opened as an info."""
     suite = Suite()
+    warned: dict[tuple[str, int], int] = {}
     for step, row in enumerate(rows):
-        suite.update(step, row)
-    return [finding for finding in suite.findings() if finding.severity != "info"]
+        for finding in suite.update(step, row):
+            if finding.severity != "info":
+                warned.setdefault((finding.rule, finding.ordinal), step)
+    found = [finding for finding in suite.findings() if finding.severity != "info"]
+    return [replace(finding, step_detected=warned[finding.rule, finding.ordinal]) for finding in found]
 
 
 def false_alarms(scale: int) -> None:
@@ -51,7 +61,7 @@ def recall(scale: int) -> None:
             lags, leads, early, runs = [], [], 0, 0
             for onset in onsets:
                 for seed in range(6 * scale):
-                    rows = traces.incident(kind, onset, onset + (220 if kind == "decay" else 80), 1000 * onset + seed)
+                    rows = traces.incident(kind, onset, onset + (220 if kind in SLOW else 80), 1000 * onset + seed)
                     found = findings(rows)
                     runs += 1
                     early += any(finding.step_detected < onset for finding in found)

@@ -100,6 +100,20 @@ def healthy_paths(family: str, steps: int) -> Paths:
         },
         "intended shortening": {**learns, "response_length_mean": _ramp(steps // 4, 150, math.log(0.65))},
         "epoch wave": {name: wave for name in ("response_length_mean", "entropy_mean", "accuracy")},
+        "curriculum": {
+            "accuracy": _ramp(steps // 2, 1, -0.8),
+            "response_length_mean": _ramp(steps // 2, 1, 0.4),
+            "entropy_mean": _ramp(steps // 2, 1, 0.2),
+            "truncated_frac": _ramp(steps // 2, 1, 0.8),
+            "zero_variance_frac": _ramp(steps // 2, 1, -0.4),
+            "all_wrong_frac": _ramp(steps // 2, 1, 0.8),
+        },
+        "mastery": {
+            "accuracy": _saturating(4.0, 300),
+            "entropy_mean": _saturating(-2.3, 300),
+            "zero_variance_frac": _saturating(3.6, 300),
+            "all_wrong_frac": _saturating(-3.0, 300),
+        },
         "resume step": {"entropy_mean": _ramp(steps // 2, 1, 0.15), "grad_norm": _ramp(steps // 2, 1, 0.3)},
     }
     return families[family]
@@ -114,6 +128,7 @@ FAMILIES = (
     "intended shortening",
     "epoch wave",
     "resume step",
+    "mastery",
 )
 
 
@@ -123,7 +138,10 @@ def healthy(family: str, steps: int, seed: int, noise: Noise | None = None) -> R
 
 
 def incident(kind: str, onset: int, steps: int, seed: int, noise: Noise | None = None) -> Run:
-    """A run that fails from `onset` on: "repetition", "length" or "decay". Lags of the side effects are assumptions."""
+    """A run that fails from `onset` on: "repetition", "length", "decay", "entropy", "runaway" or "zero".
+
+    Lags of the side effects are assumptions.
+    """
     collapse: Paths = {
         "accuracy": _ramp(onset + 2, 12, -4.0), "grad_norm": _ramp(onset + 1, 8, 2.0), "kl_step": _ramp(onset, 6, 2.5),
         "zero_variance_frac": _ramp(onset + 4, 12, 4.0), "all_wrong_frac": _ramp(onset + 4, 12, 4.0),
@@ -136,5 +154,17 @@ def incident(kind: str, onset: int, steps: int, seed: int, noise: Noise | None =
         },
         "length": {**collapse, "response_length_mean": _ramp(onset, 15, -4.2), "entropy_mean": _ramp(onset, 15, 1.0)},
         "decay": {"accuracy": _ramp(onset, 200, -1.5), "entropy_mean": _ramp(onset, 200, 0.9)},
+        "entropy": {
+            "entropy_mean": _ramp(onset, 80, -2.5), "accuracy": _ramp(onset + 20, 120, -1.5),
+            "zero_variance_frac": _ramp(onset + 20, 80, 3.0), "all_wrong_frac": _ramp(onset + 20, 80, 2.5),
+        },
+        "runaway": {
+            "response_length_mean": _ramp(onset, 20, 1.2), "truncated_frac": _ramp(onset + 5, 20, 3.5),
+            "accuracy": _ramp(onset + 8, 30, -1.0),
+        },
+        "zero": {
+            "zero_variance_frac": _ramp(onset, 15, 5.0), "all_wrong_frac": _ramp(onset, 15, 6.0),
+            "accuracy": _ramp(onset, 15, -4.0), "grad_norm": _ramp(onset, 15, -2.0),
+        },
     }  # fmt: skip
     return run(kinds[kind], steps, seed, noise or Noise())

@@ -77,16 +77,16 @@ class ExplorationDecay(Detector):
         if mean.value >= self._top:
             self._top, self._top_step = mean.value, point.step
             self._entropy_at_top = self._entropy.value if self._entropy.count else None
-        drop = self._peak - mean.value
+        drop, warning = self._peak - mean.value, self.rule.levels["warning"]
+        if drop < warning.effect / 2 * self._peak:  # most points: the standard error, which costs, is not needed
+            self._streaks.update(point.step, None)
+            return QUIET
         noise = mean.standard_error()
         level: Severity | None = None
         for name, condition in self.rule.levels.items():
             if drop > condition.effect * self._peak and drop > condition.evidence * noise:
                 level = "critical" if name == "critical" else "warning"
         reached = self._streaks.update(point.step, level)
-        warning = self.rule.levels["warning"]
-        if level is None and drop < warning.effect / 2 * self._peak:
-            return QUIET
         share = drop / self._peak if self._peak else 0.0
         score = share / warning.effect
         if noise > 0:

@@ -27,7 +27,7 @@ def test_every_number_of_the_core_is_documented(rules):
     "signature",
     [
         "length_collapse", "repetition_collapse", "exploration_decay", "engine_mismatch", "heldout_gap",
-        "negative_push",
+        "negative_push", "entropy_collapse", "length_runaway", "zero_signal",
     ],
 )  # fmt: skip
 def test_every_signature_has_its_runbook(rules, signature):
