@@ -1,4 +1,4 @@
-"""Cost of the detectors: CPU microseconds per step of the whole suite; target <= 50.
+"""Cost of the detectors: CPU microseconds per step of the whole suite; target <= 50. And per env slice beside it.
 
 The stream is a healthy run of a trainer that logs everything: about 30 scalars and all columns of the seven buckets,
 109 keys a step.
@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from regimescope.detectors import Event, Suite
+from regimescope.detectors import Event, Slices, Suite, load_rules, slice_inputs
 from regimescope.detectors.types import BUCKETS
 
 COLUMNS = (
@@ -55,11 +55,26 @@ def microseconds_per_step(rows: Sequence[dict[str, float]]) -> float:
     return 1e6 * (time.process_time() - begin) / len(rows)
 
 
+def microseconds_per_slice(rows: Sequence[dict[str, float]], k: int) -> float:
+    """Of fresh suites of k slices over the rows, each with what the monitor reads for it; per slice and step."""
+    names = slice_inputs(load_rules())
+    parts = [{name: value for name, value in row.items() if name.removesuffix(".n") in names} for row in rows]
+    slices = Slices(Suite())
+    begin = time.process_time()
+    for step, part in enumerate(parts):
+        slices.update(step, {f"task{i:02}": part for i in range(k)})
+    return 1e6 * (time.process_time() - begin) / len(rows) / k
+
+
 def main(argv: Sequence[str]) -> int:
     rows = stream(int(argv[0]) if argv else 3000)
     runs = sorted(microseconds_per_step(rows) for _ in range(5))
     spread = f"best {runs[0]:.1f}, worst {runs[-1]:.1f}"
     print(f"{len(rows)} steps, {len(rows[0])} keys a step: {runs[2]:.1f} microseconds per step ({spread})")
+    for k in (4, 16, 64):
+        runs = sorted(microseconds_per_slice(rows[:1000], k) for _ in range(3))
+        spread = f"best {runs[0]:.1f}, worst {runs[-1]:.1f}"
+        print(f"{k} slices: {k * runs[1]:.0f} microseconds per step besides, {runs[1]:.1f} per slice ({spread})")
     return 0
 
 

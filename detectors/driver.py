@@ -18,7 +18,7 @@ from regimescope.detectors.rules import Rules
 from regimescope.detectors.types import REGIMES, Direction, Evidence, Remedy
 
 _COLUMNS = ("token_frac", "grad_mass", "clip_high_frac", "clip_low_frac", "log_ratio_mean", "entropy_effect")
-_KEYS = tuple(f"{regime}.{column}" for regime in REGIMES for column in _COLUMNS)
+KEYS = tuple(f"{regime}.{column}" for regime in REGIMES for column in _COLUMNS)
 _KEPT = 64
 _BEFORE = 5  # steps before the onset that serve as reference
 
@@ -81,8 +81,8 @@ class BucketHistory:
         self.bounds_step = -1  # first step under the bounds in force
 
     def add(self, step: int, metrics: Mapping[str, float]) -> None:
-        row = tuple(map(metrics.get, _KEYS))
-        if row.count(None) < len(_KEYS):
+        row = tuple(map(metrics.get, KEYS))
+        if row.count(None) < len(KEYS):
             self._rows.append((step, row))
 
     def forget_from(self, step: int) -> None:

@@ -95,3 +95,24 @@ def inhibited(
                 if taken and not outranked and not other_way and name != signature:
                     by.setdefault(other, rule)
     return by
+
+
+def explained(
+    firing: Mapping[str, tuple[str, Severity]],
+    directions: Mapping[str, str | None],
+    whole: Mapping[str, tuple[str, Severity]],
+) -> dict[str, str]:
+    """`inhibited` for a slice beside what fires on the whole run, which explains the same signature as well, up to its
+    own severity.
+
+    >>> length = {"length_collapse": ("length_collapse", "warning")}
+    >>> explained(length, {}, {"length_floor": ("length_collapse", "critical")})
+    {'length_collapse': 'length_floor'}
+    """
+    both = {f"whole {rule}": alert for rule, alert in whole.items()} | dict(firing)
+    by = {rule: other.removeprefix("whole ") for rule, other in inhibited(both, directions).items() if rule in firing}
+    for rule, (signature, severity) in firing.items():
+        for other, (name, level) in whole.items():
+            if name == signature and RANK[level] >= RANK[severity]:
+                by.setdefault(rule, other)
+    return by

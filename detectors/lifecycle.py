@@ -104,12 +104,13 @@ class Lifecycle:
     ['opened', 'escalated', None, 'resolved']
     """
 
-    __slots__ = ("_keep_firing", "_quiet", "firing", "grace", "ordinal", "pending", "severity")
+    __slots__ = ("_keep_firing", "_quiet", "firing", "grace", "least", "ordinal", "pending", "severity")
 
     def __init__(self, keep_firing: int) -> None:
         self._keep_firing = keep_firing
         self._quiet = 0
         self.grace = 0
+        self.least = 0  # rank below which a level counts as none
         self.firing = False
         self.ordinal = -1  # of the present or last episode
         self.pending: Severity | None = None
@@ -117,6 +118,9 @@ class Lifecycle:
 
     def update(self, reading: Reading) -> Change | None:
         level, pending = reading.level, reading.pending
+        if self.least:
+            level = level if RANK[level] >= self.least else None
+            pending = pending if RANK[pending] >= self.least else None
         if self.grace:
             self.grace -= 1
             level = level if level == "critical" else None

@@ -65,6 +65,8 @@ class Rule:
     "What to do when no bound is proposed."
     help: str
     "What to log, when an input is missing."
+    slices: bool = False
+    "Runs on the env slices of a run, too, with more to show (detectors/slices.py)."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,7 @@ def load_rules(path: str | os.PathLike[str] | None = None) -> Rules:
     table = parse(default.read_text(encoding="utf-8"), "rules.toml")
     for row in _as_rows(table["rule"], "rules.toml"):
         row.setdefault("enabled", True)
+        row.setdefault("slices", False)
     if path is not None:
         merge(table, parse(_read(Path(path)), str(path)), str(path))
     return build(table)
@@ -166,6 +169,7 @@ def _rule(row: Table) -> Rule:
         text=str(row["text"]),
         remedy=str(row["remedy"]),
         help=str(row["help"]),
+        slices=row.get("slices") is True,
     )
 
 

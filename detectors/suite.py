@@ -16,7 +16,8 @@ from regimescope.detectors.distress import Benign, Distress
 from regimescope.detectors.driver import BucketHistory
 from regimescope.detectors.early import EarlyAccuracy, EarlyAllWrong, EarlyPush, EarlyR4
 from regimescope.detectors.guards import Above, AccuracyFloor, Nonfinite
-from regimescope.detectors.incidents import LINT, Incidents, inhibited
+from regimescope.detectors.incidents import LINT, Incidents, explained, inhibited
+from regimescope.detectors.lifecycle import RANK
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rules, load_rules
 from regimescope.detectors.signatures.clip_saturation import ClipSaturation
@@ -31,7 +32,7 @@ from regimescope.detectors.signatures.repetition_collapse import RepetitionColla
 from regimescope.detectors.signatures.reward_stall import RewardStall
 from regimescope.detectors.signatures.weight_imbalance import WeightImbalance
 from regimescope.detectors.signatures.zero_signal import ZeroSignal
-from regimescope.detectors.types import Blind, Event, Finding
+from regimescope.detectors.types import Blind, Event, Finding, Severity
 from regimescope.detectors.watch import Watch
 
 _DATA = ("curriculum", "length_limit", "sampling")
@@ -48,14 +49,16 @@ class Suite:
     41 length_collapse critical firing since 39
     """
 
-    def __init__(self, rules: Rules | None = None, *, slice: str | None = None) -> None:
-        """`slice`: value of the env slice that is watched; copied into the findings."""
+    def __init__(self, rules: Rules | None = None, *, slice: str | None = None, whole: Suite | None = None) -> None:
+        """`slice`: value of the env slice that is watched; copied into the findings. `whole`: the suite of its run,
+        with which it shares the incidents. Both are given by `Slices`."""
         self.rules = load_rules() if rules is None else rules
         self.rule_version = self.rules.version
         self.slice = slice
         self._closed: list[Finding] = []
         self._ordinals: dict[str, int] = {}
-        self._incidents = Incidents(self.rules.core["incident"])
+        self._incidents: Incidents = Incidents(self.rules.core["incident"]) if whole is None else whole._incidents
+        self._beside: Mapping[str, tuple[str, Severity]] = {}  # of a slice: what is open on the whole
         self._start()
 
     def _start(self) -> None:
@@ -134,6 +137,7 @@ class Suite:
     def _watch(self, detector: Detector) -> Watch:
         watch = Watch(detector, self.rules, self._buckets, self._declared, self.slice)
         watch.life.ordinal = self._ordinals.get(detector.rule.name, -1)
+        watch.life.least = 0 if self.slice is None else RANK["warning"]
         return watch
 
     def update(self, step: int, metrics: Mapping[str, float], events: Sequence[Event] = ()) -> list[Finding]:
@@ -182,18 +186,28 @@ class Suite:
         for watch in changed:
             if watch.life.firing and watch.incident is None:
                 watch.incident = self._incidents.number(watch.onset, apart=watch.rule.signature == LINT)
-        by = inhibited(
-            {
-                watch.rule.name: (watch.rule.signature, watch.life.severity)
-                for watch in self._all
-                if watch.life.firing and watch.life.severity is not None
-            },
-            {watch.rule.name: watch.direction for watch in self._all if watch.life.firing},
-        )
+        firing = self.firing()
+        directions = {watch.rule.name: watch.direction for watch in self._all if watch.life.firing}
+        by = explained(firing, directions, self._beside) if self._beside else inhibited(firing, directions)
         for watch in self._all:
             if watch.life.firing and watch.inhibited_by != by.get(watch.rule.name):
                 watch.inhibited_by = by.get(watch.rule.name)
                 changed[watch] = None
+
+    def firing(self) -> dict[str, tuple[str, Severity]]:
+        """The rules whose alert is open, with its signature and severity."""
+        return {
+            watch.rule.name: (watch.rule.signature, watch.life.severity)
+            for watch in self._all
+            if watch.life.firing and watch.life.severity is not None
+        }
+
+    def explain(self, beside: Mapping[str, tuple[str, Severity]]) -> list[Finding]:
+        """Of a slice: what is open on the whole run has changed. The findings that this dims or brings back."""
+        self._beside = beside
+        changed: dict[Watch, None] = {}
+        self._settle(changed)
+        return [self._emit(watch) for watch in changed]
 
     def _emit(self, watch: Watch) -> Finding:
         finding = watch.finding()

@@ -1,14 +1,14 @@
-"""Detectors: `runs FOLDER` replays recorded CSVs, `gates` counts false alarms and recall, `golden` compares recorded
-alerts."""
+"""Detectors: `runs FOLDER` replays recorded CSVs, `gates` counts false alarms and recall, `slices` the same on env
+slices, `golden` compares recorded alerts."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from benchmarks.detectors import gates, given_runs, golden
+from benchmarks.detectors import gates, given_runs, golden, slices
 
-COMMANDS = {"runs": given_runs.main, "gates": gates.main, "golden": golden.main}
+COMMANDS = {"runs": given_runs.main, "gates": gates.main, "slices": slices.main, "golden": golden.main}
 
 
 def main(argv: Sequence[str]) -> int:

@@ -41,6 +41,11 @@ def given_runs() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def slice_benchmark() -> ModuleType:
+    return _benchmark("detectors.slices")
+
+
+@pytest.fixture(scope="session")
 def golden() -> ModuleType:
     return _benchmark("detectors.golden")
 

@@ -39,7 +39,8 @@ def test_every_signature_has_its_runbook(rules, signature):
 
 def test_exports():
     assert sorted(detectors.__all__) == [
-        "Blind", "DetectorError", "Event", "Finding", "Remedy", "Rules", "RulesError", "Suite", "load_rules",
+        "Blind", "DetectorError", "Event", "Finding", "Remedy", "Rules", "RulesError", "Slices", "Suite", "load_rules",
+        "slice_inputs",
     ]  # fmt: skip
 
 
