@@ -1,8 +1,9 @@
 """The alert table of a run: what the detectors found, as rows. Derived, so always replaced as a whole, in one
 transaction.
 
-`alert_id` comes from run path, launch, rule and ordinal of the episode: marks still match after a replay or a rebuilt
-index. `telemetry_gap` is the one alert without a detector: the monitor's clock finds it, only while it watches.
+`alert_id` comes from run path, launch, rule (with its slice) and ordinal of the episode: marks still match after a
+replay or a rebuilt index. `telemetry_gap` is the one alert without a detector: the monitor's clock finds it, only while
+it watches.
 """
 
 from __future__ import annotations

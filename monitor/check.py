@@ -145,7 +145,8 @@ def _block(a: dict[str, object]) -> str:
     notes.append("in a stretch that a later launch repeated: does not count" if a["superseded"] else "")
     later = f"{lag} step{'' if lag == 1 else 's'} later"
     where = f"onset {a['step_onset']}, detected {a['step_detected']} ({later}), {a['state']}"
-    head = ", ".join([f"[{a['severity']}] {a['signature']}: {where}", *(n for n in notes if n)])
+    part = f" ({a['slice']})" if a["slice"] else ""
+    head = ", ".join([f"[{a['severity']}] {a['signature']}{part}: {where}", *(n for n in notes if n)])
     remedy = a["remedy"]
     text = str(remedy.get("text") or "") if isinstance(remedy, dict) else ""
     return "\n".join(

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from regimescope.detectors import Blind, Event, Rules, Suite, load_rules
+from regimescope.detectors import Blind, Event, Rules, Slices, Suite, load_rules, slice_inputs
 from regimescope.monitor.alerts import Episode, EpisodeKey, Gap, incident_id, replace_alerts
 from regimescope.monitor.live import GAP_FLOOR_S, WINDOW, Pulse, median_gap
 from regimescope.monitor.query import Connection, named_bounds
@@ -26,6 +26,7 @@ from regimescope.monitor.timeline import (
     StepSeen,
     bounds_data,
     read_launches,
+    read_parts,
     read_span,
     steps_after,
 )
@@ -35,7 +36,8 @@ LATE_S = 60.0
 AHEAD = 2
 "... or when a rank is this many steps ahead."
 SPAN = 2_000
-"Steps that are read at a time: their metrics are in memory as dictionaries."
+"Steps that are read at a time: their metrics are in memory as dictionaries. With slices they are so many fewer."
+SPAN_LEAST = 50
 KEPT = 128
 "Points of a live run that stay in memory: browsers that keep up get them without a query."
 
@@ -52,12 +54,14 @@ class Recent:
 
 
 class LaunchReplay:
-    """One suite over one launch and the surviving steps before it."""
+    """One suite over one launch and the surviving steps before it, and one per env slice."""
 
     def __init__(self, launches: list[LaunchInfo], rules: Rules) -> None:
         """`launches`: up to and including the one that is replayed."""
         self.launch = launches[-1]
         self.suite = Suite(rules)
+        self.slices = Slices(self.suite)
+        self.of_slices = slice_inputs(rules)
         self.last = -1
         self._launches = launches
         self._owners: list[tuple[int, LaunchInfo]] = []  # first step of each stretch, and whose it is
@@ -73,7 +77,7 @@ class LaunchReplay:
             yield launch, launch.first_step, min(later, default=None)
 
     def give(self, launch: LaunchInfo, points: list[Point]) -> list[tuple[int, Mapping[str, float]]]:
-        """Hand steps to the suite; what it was given."""
+        """Hand steps to the suites; what that of the whole was given."""
         given: list[tuple[int, Mapping[str, float]]] = []
         for point in points:
             events = self._events(launch, point)
@@ -83,7 +87,9 @@ class LaunchReplay:
                 self._ends.append(point.t)
             if point.partial and self._first_partial is None:
                 self._first_partial = point.step
-            for finding in self.suite.update(point.step, metrics, events):
+            found = self.suite.update(point.step, metrics, events)
+            found += self.slices.update(point.step, point.parts, events)
+            for finding in found:
                 self._opened.setdefault((finding.rule, finding.slice, finding.ordinal), point.t)
             given.append((point.step, metrics))
         return given
@@ -113,7 +119,7 @@ class LaunchReplay:
 
     def episodes(self, path: str) -> list[tuple[EpisodeKey, Episode]]:
         """All findings so far with their owners."""
-        findings = self.suite.findings()
+        findings = [*self.suite.findings(), *self.slices.findings()]
         owners = [self._owner(f.step_detected) for f in findings]
         first: dict[int, LaunchInfo] = {}
         for finding, owner in sorted(zip(findings, owners, strict=True), key=lambda pair: pair[0].step_detected):
@@ -322,19 +328,21 @@ def _replay(con: Connection, run_key: int, path: str, launches: list[LaunchInfo]
 def _give(
     con: Connection, run: RunReplay, launch: LaunchInfo, after: int, end: int | None = None, *, wait: bool
 ) -> Iterator[list[tuple[int, Mapping[str, float]]]]:
-    """Hand the steps of after < step < end to the current suite, SPAN of them at a time; what it was given.
+    """Hand the steps of after < step < end to the current suites, a span of them at a time; what that of the whole was
+    given.
 
     wait: steps that may still become complete stay for later.
     """
-    more = True
+    parts = read_parts(con, run.run_key, run.current.of_slices)
+    span, more = max(SPAN_LEAST, SPAN // (1 + len(parts.values))), True
     while more:
-        found = steps_after(con, run.run_key, launch, after, limit=SPAN)
-        more = len(found) == SPAN
+        found = steps_after(con, run.run_key, launch, after, limit=span)
+        more = len(found) == span
         found = [s for s in found if end is None or s[0] < end]
         ready = _ready(launch, found, run.waiting, time.monotonic()) if wait else found
         if not ready:
             return
-        yield run.current.give(launch, read_span(con, run.run_key, launch, ready))
+        yield run.current.give(launch, read_span(con, run.run_key, launch, ready, parts))
         after = ready[-1][0]
 
 

@@ -1,8 +1,9 @@
 """What the detectors are given: per step one mapping of metrics and the dated events, built from the index.
 
-`read_span(con, run_key, launch, first, last)` returns the points of one launch in step order. Keys of the mapping: the
-names of docs/metrics.md (slice 0, ranks and updates combined), `<name>.n` (items behind a mean), `<bucket>.<column>`,
-and the four bounds. Live and replay read through the same functions, so both give the detectors the same.
+`read_span(con, run_key, launch, steps, parts)` returns the points of one launch in step order. Keys of the mapping:
+the names of docs/metrics.md (slice 0, ranks and updates combined), `<name>.n` (items behind a mean) and
+`<bucket>.<column>`. The env slices, `parts`, have mappings of their own, with no more than their detectors read. Live
+and replay read through the same functions, so both give the detectors the same.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class Point:
     partial: bool
     "Given before every rank had sent its step line."
     metrics: dict[str, float] = field(default_factory=dict)
+    parts: dict[str, dict[str, float]] = field(default_factory=dict)
+    "The same of the env slices that have rows in this step, by value."
     bounds: BoundsAt | None = None
     "Highest revision that this step's rows or an ack name; None = nothing said."
     events: list[Event] = field(default_factory=list)
@@ -104,47 +107,88 @@ def steps_after(
     return [(s, ranks, t, seq) for s, ranks, t, seq in rows]
 
 
-def read_span(con: Connection, run_key: int, launch: LaunchInfo, steps: Sequence[StepSeen]) -> list[Point]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The env slices of a run, and what is read of them."""
+
+    values: Mapping[int, str]
+    "slice_id -> value; empty: there are none."
+    names: frozenset[str]
+    "Scalars and `<bucket>.<column>`."
+
+
+NO_PARTS = Parts(values={}, names=frozenset())
+
+
+def read_parts(con: Connection, run_key: int, names: frozenset[str]) -> Parts:
+    """The env slices that the run has by now."""
+    rows = con.execute(
+        "SELECT slice_id, value FROM slice WHERE run_key = ? AND kind = 'env' ORDER BY slice_id", [run_key]
+    ).fetchall()
+    return Parts(values=dict(rows), names=names)
+
+
+def read_span(
+    con: Connection, run_key: int, launch: LaunchInfo, steps: Sequence[StepSeen], parts: Parts = NO_PARTS
+) -> list[Point]:
     """The points of these steps (as `steps_after` gives them), ascending, with their metrics, bounds and events."""
     if not steps:
         return []
     points = {s: Point(step=s, t=t, partial=ranks < launch.ranks) for s, ranks, t, _ in steps}
     place = [run_key, launch.launch_no, steps[0][0], steps[-1][0]]
-    _add_scalars(con, place, points)
-    _add_buckets(con, place, points)
+    _add_scalars(con, place, points, parts)
+    _add_buckets(con, place, points, parts)
     _add_acks(con, place, points)
     _add_events(con, run_key, launch, steps, points)
     return list(points.values())
 
 
-def _add_scalars(con: Connection, place: list[int], points: Mapping[int, Point]) -> None:
+def _of_slices(parts: Parts, names: str | None = None) -> str:
+    """Condition on the rows of slice 0 and of the parts; `names`: parameter that limits the metrics of the parts."""
+    if not parts.values:
+        return "slice_id = 0"
+    listed = ", ".join(map(str, (0, *parts.values)))
+    return f"slice_id IN ({listed})" + (f" AND (slice_id = 0 OR list_contains({names}, name))" if names else "")
+
+
+def _mapping(point: Point, slice_id: int, parts: Parts) -> dict[str, float]:
+    return point.parts.setdefault(parts.values[slice_id], {}) if slice_id else point.metrics
+
+
+def _add_scalars(con: Connection, place: list[int], points: Mapping[int, Point], parts: Parts) -> None:
     rows = con.execute(
-        """SELECT step, name, value, weight, weighted FROM v_metric_step_all
-           WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ? AND slice_id = 0""",
-        place,
+        f"""SELECT step, slice_id, name, value, weight, weighted FROM v_metric_step_all
+            WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ? AND {_of_slices(parts, "?")}""",
+        [*place, *([sorted(parts.names)] if parts.values else [])],
     ).fetchall()
-    for step, name, value, weight, weighted in rows:
+    for step, slice_id, name, value, weight, weighted in rows:
         if value is None or step not in points:
             continue
-        points[step].metrics[name] = value
+        metrics = _mapping(points[step], slice_id, parts)
+        metrics[name] = value
         if weighted:
-            points[step].metrics[f"{name}.n"] = weight
+            metrics[f"{name}.n"] = weight
 
 
-def _add_buckets(con: Connection, place: list[int], points: Mapping[int, Point]) -> None:
+def _add_buckets(con: Connection, place: list[int], points: Mapping[int, Point], parts: Parts) -> None:
     rows = con.execute(
-        f"""SELECT step, bucket::VARCHAR, revision, w_min, w_max, {", ".join(BUCKET_COLUMNS)} FROM v_bucket_step_all
-            WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ? AND slice_id = 0""",
+        f"""SELECT step, slice_id, bucket::VARCHAR, revision, w_min, w_max, {", ".join(BUCKET_COLUMNS)}
+            FROM v_bucket_step_all
+            WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ? AND {_of_slices(parts)}""",
         place,
     ).fetchall()
     limits: dict[int, dict[str, tuple[float, float]]] = {}
     revisions: dict[int, int] = {}
-    for step, bucket, revision, w_min, w_max, *values in rows:
+    for step, slice_id, bucket, revision, w_min, w_max, *values in rows:
         if step not in points:
             continue
+        metrics = _mapping(points[step], slice_id, parts)
         for column, value in zip(BUCKET_COLUMNS, values, strict=True):
-            if value is not None:
-                points[step].metrics[f"{bucket}.{column}"] = float(f"{value:.12g}")  # sums come in any order
+            key = f"{bucket}.{column}"
+            if value is not None and (slice_id == 0 or key in parts.names):
+                metrics[key] = float(f"{value:.12g}")  # sums come in any order
+        if slice_id:
+            continue
         revisions[step] = revision
         if w_min is not None:
             limits.setdefault(step, {})["pos" if bucket in ("R1", "R2", "pos_eq1") else "neg"] = (w_min, w_max)
