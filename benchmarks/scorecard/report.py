@@ -9,6 +9,12 @@ from benchmarks.scorecard.cases import FAILURES, Case
 from benchmarks.scorecard.watchers import DETECTORS, Detector
 from benchmarks.scorecard.workers import Answer, Answers
 
+INPUTS = (
+    "response_length_mean", "rep4_mean", "accuracy", "accuracy.n", "all_wrong_frac", "entropy_mean", "neg.w_min",
+    "R4.clip_low_frac",
+)  # fmt: skip
+"Without these a rule of ours is blind."
+
 
 def columns(cases: Sequence[Case]) -> tuple[str, ...]:
     runs = {failure: sum(failure in case.onsets for case in cases) for failure in FAILURES}
@@ -35,12 +41,12 @@ def _line(
     if lead.runs:
         cells += [str(lead.in_time), _steps(lead.median)]
     false = score.false_alarms(cases, answers)
-    rate = f"{false.rate:.2f} ({false.episodes} in {false.steps:,})" if false.steps else "-"
+    rate = f"{false.rate:.3f} ({false.episodes} in {false.steps:,})" if false.steps else "-"
     return (
         _title(detector, versions),
         *cells,
         rate,
-        f"{false.bound:.2f}" if false.steps else "-",
+        f"{false.bound:.3f}" if false.steps else "-",
         f"{score.microseconds(answers):.0f}",
     )
 
@@ -66,6 +72,9 @@ def ours(cases: Sequence[Case], answers: Mapping[str, Answer]) -> str:
         )
         for state in ("failed", "healthy", "unclear")
     }
+    binding = score.lead([case for case in cases if score.binds(case)], answers)
+    if binding.runs:
+        lines.append(f"in time where a bound binds before accuracy is half gone: {binding.in_time} of {binding.runs}")
     lint = ", ".join(f"{some} of {all_} {state}" for state, (some, all_) in linted.items() if all_)
     lines.append(f"bounds lint (apart): a warning in {lint} runs")
     lines += [f"false alarm: {text}" for text in _false(cases, answers)]
@@ -118,7 +127,9 @@ def describe(cases: Sequence[Case]) -> str:
     parts = [
         f"{len(some)} {state} ({sum(len(case.rows) for case in some):,} rows)" for state, some in states.items() if some
     ]
-    return f"{len(cases)} runs: {', '.join(parts)}"
+    absent = [name for name in INPUTS if not any(name in row for case in cases for row in case.rows)]
+    blind = f". No run has {', '.join(absent)}" if absent else ""
+    return f"{len(cases)} runs: {', '.join(parts)}{blind}"
 
 
 def table(lines: Sequence[Sequence[str]]) -> str:

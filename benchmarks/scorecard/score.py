@@ -17,6 +17,7 @@ from benchmarks.scorecard.workers import Answer
 
 MARGIN = 10
 APART = 20
+BINDS = 0.1
 LINT = "bounds_lint"
 "Tells what the configuration alone tells: neither found nor false."
 
@@ -157,6 +158,13 @@ def episodes(answer: Answer) -> list[list[tuple[int, str, str]]]:
         else:
             groups.append([alarm])
     return groups
+
+
+def binds(case: Case) -> bool:
+    """Whether a regime was clipped for more than BINDS of its tokens by the step at which accuracy had halved."""
+    until = math.inf if case.halved is None else case.halved
+    columns = [f"{regime}.clip_{side}_frac" for regime in ("R1", "R2", "R3", "R4") for side in ("low", "high")]
+    return any(row.get(name, 0.0) > BINDS for row in case.rows if row["step"] <= until for name in columns)
 
 
 def linted(answer: Answer) -> bool:
