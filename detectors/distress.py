@@ -15,12 +15,12 @@ class Distress:
     """Accuracy down, gradient norm up x3, KL up x4, dead groups up; or accuracy at its floor, which needs no
     reference."""
 
-    __slots__ = ("_accuracy", "_core", "_dead", "_grad_norm", "_kl_ref", "_kl_step", "_last", "entropy", "signs")
+    __slots__ = ("_accuracy", "_core", "_dead", "_kl_ref", "_kl_step", "_last", "entropy", "grad_norm", "signs")
 
     def __init__(self, core: Mapping[str, float]) -> None:
         self._core = core
         self._accuracy = Shift(logit, -1, core["accuracy_floor"], core)
-        self._grad_norm = Shift(log_value, 1, core["grad_norm_floor"], core)
+        self.grad_norm = Shift(log_value, 1, core["grad_norm_floor"], core)
         self._kl_step = Shift(log_value, 1, core["kl_floor"], core)
         self._kl_ref = Shift(log_value, 1, core["kl_floor"], core)
         self._dead = Shift(logit, 1, core["share_floor"], core)
@@ -37,7 +37,7 @@ class Distress:
             or point.accuracy_floored
         ):
             signs.append("accuracy")
-        if self._shifted(self._grad_norm, step, point.get("grad_norm"), "distress_grad_norm"):
+        if self._shifted(self.grad_norm, step, point.get("grad_norm"), "distress_grad_norm"):
             signs.append("grad_norm")
         kl = point.get("kl_step")
         if self._shifted(self._kl_step, step, kl, "distress_kl"):
@@ -73,7 +73,7 @@ class Distress:
         return abs(self.entropy.effect) > self._core["overrule_entropy"]
 
     def reseat(self) -> None:
-        for shift in (self._accuracy, self._grad_norm, self._kl_step, self._kl_ref, self._dead, self.entropy):
+        for shift in (self._accuracy, self.grad_norm, self._kl_step, self._kl_ref, self._dead, self.entropy):
             shift.reseat()
 
     def data_changed(self) -> None:

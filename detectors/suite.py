@@ -125,7 +125,7 @@ class Suite:
         if rules["heldout_gap"].enabled:
             detectors.append(HeldoutGap(rules["heldout_gap"]))
         if rules["negative_push"].enabled:
-            detectors.append(NegativePush(rules["negative_push"], core))
+            detectors.append(NegativePush(rules["negative_push"], core, self._distress))
         if rules["clip_saturation"].enabled:
             detectors.append(ClipSaturation(rules["clip_saturation"], core))
         if rules["reward_stall"].enabled:

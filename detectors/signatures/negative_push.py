@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from regimescope.detectors.core import Shift, log_value, logit
+from regimescope.detectors.core import Shift, logit
+from regimescope.detectors.distress import Distress
 from regimescope.detectors.driver import RELAX_NEGATIVE, Move
 from regimescope.detectors.lifecycle import QUIET, Reading, Streaks
 from regimescope.detectors.point import Detector, Point
@@ -36,15 +37,15 @@ def depth(log_ratio: float) -> float:
 class NegativePush(Detector):
     """Silent where the ratio is to another policy than the one that generated (proximal, infer)."""
 
-    __slots__ = ("_core", "_grad_norm", "_grad_norm_last", "_ratio", "_share", "_streaks")
+    __slots__ = ("_core", "_distress", "_grad_norm_last", "_ratio", "_share", "_streaks")
     has_grace = True
 
-    def __init__(self, rule: Rule, core: Mapping[str, float]) -> None:
+    def __init__(self, rule: Rule, core: Mapping[str, float], distress: Distress) -> None:
+        """`distress` watches the gradient norm."""
         super().__init__(rule)
-        self._core = core
+        self._core, self._distress = core, distress
         self._ratio = Shift(depth, 1, rule.numbers["floor"], core)
         self._share = Shift(logit, 1, core["share_floor"], core)
-        self._grad_norm = Shift(log_value, 1, core["grad_norm_floor"], core)
         self._grad_norm_last: int | None = None  # point at which the gradient norm last was shifted
         self._streaks = Streaks(rule)
 
@@ -54,15 +55,14 @@ class NegativePush(Detector):
             return None
         if point.declared.ratio_source in ("proximal", "infer"):
             return None
-        grad_norm = point.get("grad_norm")
-        if grad_norm is not None:
-            self._grad_norm.update(point.step, grad_norm)
-            if self._moved(self._grad_norm, self.rule.numbers["grad_norm_effect"]):
-                self._grad_norm_last = point.index
+        if self._moved(self._distress.grad_norm, self.rule.numbers["grad_norm_effect"]):
+            self._grad_norm_last = point.index
         if log_ratio is not None:
             self._ratio.update(point.step, log_ratio)
         if share is not None:
             self._share.update(point.step, share)
+        if max(self._ratio.evidence, self._share.evidence) < self._core["h"] / 4 and not self._streaks.active:
+            return QUIET
         condition = self.rule.levels["info"]
         deeper = log_ratio is not None and self._moved(self._ratio, condition.effect) and log_ratio < -condition.value
         more = share is not None and self._moved(self._share, self.rule.numbers["share_effect"])
@@ -78,7 +78,7 @@ class NegativePush(Detector):
             score=leading.evidence / self._core["h"], size=leading.effect, direction="up",
             evidence={
                 LOG_RATIO: log_ratio, SHARE: share, "log_ratio_effect": self._ratio.effect,
-                "share_effect": self._share.effect, "grad_norm_effect": self._grad_norm.effect,
+                "share_effect": self._share.effect, "grad_norm_effect": self._distress.grad_norm.effect,
             },
         )  # fmt: skip
 
@@ -97,7 +97,7 @@ class NegativePush(Detector):
         return RELAX_NEGATIVE[:1]
 
     def reseat(self) -> None:
-        for shift in (self._ratio, self._share, self._grad_norm):
+        for shift in (self._ratio, self._share):
             shift.reseat()
 
     def warming(self) -> tuple[int, int] | None:
