@@ -1,11 +1,11 @@
 """entropy_collapse: the policy loses its entropy and accuracy suffers.
 
-A falling entropy is normal (healthy runs lose nine tenths of it while accuracy rises), so the fall alone is an info
-that says how far the floor is. It becomes a warning when accuracy loses what `exploration_decay` warns about; in a log
-without accuracy, when dead groups multiply and most of them are all wrong (dead groups alone multiply in every run
-that masters its data). Which bound helps is measured, not taken from a paper: the sign of R1's effect on entropy is
-disputed (2602.00983 says up, 2510.06062 down), so no weight is raised whose effect was measured as pulling entropy
-down.
+A falling entropy is normal (healthy runs lose nine tenths of it), so nothing is said while accuracy has gained since
+the fall began. Without a known gain it is an info that says how far the floor is. It becomes a warning when accuracy
+loses what `exploration_decay` warns about; in a log without accuracy, when dead groups multiply and most of them are
+all wrong (dead groups alone multiply in every run that masters its data). Which bound helps is measured, not taken
+from a paper: the sign of R1's effect on entropy is disputed (2602.00983 says up, 2510.06062 down), so no weight is
+raised whose effect was measured as pulling entropy down.
 
 >>> from regimescope.detectors import Suite
 >>> suite = Suite()
@@ -42,7 +42,7 @@ class EntropyCollapse(Detector):
     """The down-shift of log entropy, with the draw-down of accuracy that exploration_decay watches."""
 
     __slots__ = (
-        "_accuracy", "_core", "_decay", "_distress", "_fall", "_fall_streak", "_history", "_shift", "_streak",
+        "_before", "_core", "_decay", "_distress", "_fall", "_fall_streak", "_history", "_lost", "_shift", "_streak",
         "_warned",
     )  # fmt: skip
     has_grace = True
@@ -62,24 +62,26 @@ class EntropyCollapse(Detector):
         numbers = rule.numbers
         self._shift = Shift(log_value, -1, numbers["floor"], core, fast=numbers["fast"], slow=numbers["slow"])
         self._decay = ExplorationDecay(decay, core, history)
-        self._accuracy = False  # the log has one
+        self._lost: Reading | None = None  # what exploration_decay read off the newest accuracy; None: there was none
+        self._before: float | None = None  # mean accuracy when entropy began to fall
         self._streak, self._fall_streak = Streak(rule.levels["warning"].points), Streak(fall.levels["info"].points)
         self._warned = False  # in the present episode
 
     def update(self, point: Point) -> Reading | None:
-        lost = self._decay.update(point)
-        self._accuracy = self._accuracy or lost is not None
+        self._lost = self._decay.update(point) or self._lost
         entropy = point.get(METRIC)
         if entropy is None or not point.clean:
             return None
         shift, warning = self._shift, self.rule.levels["warning"]
         shift.update(point.step, entropy)
+        if self._lost is not None and (self._before is None or shift.evidence <= 0):
+            self._before = self._decay.mean
         if shift.evidence < self._core["h"] / 4 or shift.effect < warning.effect / 2:
             self._streak.count = self._fall_streak.count = 0
             self._warned = False
             return QUIET
-        fell = self._fall.enabled and self._beyond(self._fall.levels["info"])
-        suffers = self.rule.enabled and self._beyond(warning) and self._suffers(point, lost)
+        fell = self._fall.enabled and self._beyond(self._fall.levels["info"]) and not self._gained()
+        suffers = self.rule.enabled and self._beyond(warning) and self._suffers(point)
         known = self._fall_streak.update(point.step, fell)
         warned = self._streak.update(point.step, suffers)
         self._warned = self._warned or warned
@@ -91,28 +93,31 @@ class EntropyCollapse(Detector):
             score=shift.evidence / warning.evidence,
             size=shift.effect,
             direction="down",
-            evidence=self._evidence(entropy, lost),
+            evidence=self._evidence(entropy),
             row=None if self._warned else self._fall,
         )
 
     def _beyond(self, level: Level) -> bool:
         return self._shift.effect > level.effect and self._shift.evidence > level.evidence
 
-    def _suffers(self, point: Point, lost: Reading | None) -> bool:
-        if self._accuracy:
-            return lost is not None and lost.pending is not None
+    def _gained(self) -> bool:
+        return self._before is not None and self._decay.mean > self._before * (1 + self._fall.numbers["gain"])
+
+    def _suffers(self, point: Point) -> bool:
+        if self._lost is not None:
+            return self._lost.pending is not None
         wrong, dead = point.get("all_wrong_frac"), point.get("zero_variance_frac")
         if wrong is None or dead is None:
             return False
         return "zero_variance_frac" in self._distress.signs and wrong > dead / 2
 
-    def _evidence(self, entropy: float, lost: Reading | None) -> dict[str, float | str | bool | None]:
+    def _evidence(self, entropy: float) -> dict[str, float | str | bool | None]:
         shift = self._shift
         evidence: dict[str, float | str | bool | None] = {
             METRIC: entropy, "evidence": shift.evidence, "effect": shift.effect, "points_to_floor": self._to_floor(),
         }  # fmt: skip
-        if lost is not None:
-            evidence["share_lost"] = lost.size
+        if self._lost is not None:
+            evidence["share_lost"] = self._lost.size
         return evidence
 
     def _to_floor(self) -> float:
@@ -135,10 +140,12 @@ class EntropyCollapse(Detector):
     def reseat(self) -> None:
         self._shift.reseat()
         self._decay.reseat()
+        self._lost = self._before = None
 
     def data_changed(self) -> None:
         """Accuracy means something else now; entropy keeps its reference."""
         self._decay.reseat()
+        self._lost = self._before = None
 
     def warming(self) -> tuple[int, int] | None:
         if self._shift.scale is not None:

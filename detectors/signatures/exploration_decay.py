@@ -100,6 +100,11 @@ class ExplorationDecay(Detector):
             },
         )  # fmt: skip
 
+    @property
+    def mean(self) -> float:
+        """Of accuracy, at the newest point; 0 before the first."""
+        return self._accuracy.value
+
     def _entropy_change(self) -> float | None:
         return None if self._entropy_at_top is None else self._entropy.value - self._entropy_at_top
 

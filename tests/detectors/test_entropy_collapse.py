@@ -33,9 +33,14 @@ FALL = {"entropy_mean": ramp(80, 80, 0.5, 0.05)}
 LOSS = {"accuracy": ramp(100, 100, 0.7, 0.45)}
 
 
-def test_a_fall_while_accuracy_rises_is_an_info_and_moves_no_bound():
+def test_a_fall_while_accuracy_rises_is_nothing():
+    assert NAME not in run(rows(**FALL, accuracy=ramp(80, 100, 0.5, 0.8)))
+
+
+@pytest.mark.parametrize("accuracy", [{}, {"accuracy": lambda step: 0.6}], ids=["none", "flat"])
+def test_a_fall_without_a_known_gain_is_an_info_and_moves_no_bound(accuracy):
     buckets = {"R1.clip_high_frac": lambda s: 0.3, "R1.token_frac": lambda s: 0.3}
-    found = run(rows(**FALL, accuracy=ramp(80, 100, 0.5, 0.8), **buckets), {"pos.w_max": 1.2})[NAME]
+    found = run(rows(**FALL, **accuracy, **buckets), {"pos.w_max": 1.2})[NAME]
     assert (found.severity, found.title, found.driver, found.remedy.bound) == ("info", "Entropy falls", None, None)
     assert 75 <= found.step_onset <= 85 and "Nothing to change" in found.remedy.text
 
@@ -46,6 +51,12 @@ def test_with_a_loss_of_accuracy_it_is_a_warning_that_takes_in_the_decay():
     assert found[NAME].evidence["share_lost"] > 0.1
     decay = found["exploration_decay"]
     assert (decay.severity, decay.direction, decay.inhibited_by) == ("warning", "down", NAME)
+
+
+def test_accuracy_may_be_logged_rarely():
+    data = rows(400, entropy_mean=ramp(160, 160, 0.5, 0.05), accuracy=ramp(200, 100, 0.7, 0.35))
+    rare = [row if step % 4 == 0 else {"entropy_mean": row["entropy_mean"]} for step, row in enumerate(data)]
+    assert run(rare)[NAME].severity == "warning"
 
 
 def test_what_it_takes_in():
