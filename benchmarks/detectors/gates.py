@@ -1,6 +1,6 @@
 """False alarms on generated healthy runs, recall and lag on generated failures: `./dev bench detectors gates [SCALE]`.
 
-SCALE 1 is 144,000 healthy steps and 36 failures per kind and band of onsets; a release takes 10. Warnings and
+SCALE 1 is 162,000 healthy steps and 36 failures per kind and band of onsets; a release takes 10. Warnings and
 criticals count.
 """
 
