@@ -85,9 +85,6 @@ class Slices:
         self._open: dict[str, tuple[str, Severity, int]] = {}  # alerts of the whole: until which step each explains
         self._beside: dict[str, tuple[str, Severity]] = {}
 
-    def __len__(self) -> int:
-        return len(self._suites)
-
     def update(
         self, step: int, slices: Mapping[str, Mapping[str, float]], events: Sequence[Event] = ()
     ) -> list[Finding]:
