@@ -61,9 +61,16 @@ def side_incident(kind: str, onset: int, steps: int, seed: int, noise: Noise | N
     """A run that fails from `onset` on: "mismatch" (the engine is off tenfold at once), "heldout" (it learns what does
     not transfer), "push" (R4 is pushed down four times as far, with the gradient norm)."""
     noise = noise or Noise()
-    jump = lambda step: math.log(10.0) if step >= onset else 0.0  # noqa: E731
-    rise = lambda step: math.log(4.0) * min(1.0, max(0.0, (step - onset) / 8))  # noqa: E731
-    learns = lambda step: 1.5 * min(1.0, max(0.0, (step - onset) / 80))  # noqa: E731
+
+    def jump(step: int) -> float:
+        return math.log(10.0) if step >= onset else 0.0
+
+    def rise(step: int) -> float:
+        return math.log(4.0) * min(1.0, max(0.0, (step - onset) / 8))
+
+    def learns(step: int) -> float:
+        return 1.5 * min(1.0, max(0.0, (step - onset) / 80))
+
     if kind == "heldout":
         return with_sides(run({"accuracy": learns}, steps, seed, noise), "plain", seed, noise)
     if kind == "push":
