@@ -224,3 +224,18 @@ def test_a_resume_with_another_number_of_ranks(root: Path, watch, before: int, a
         assert [value for (value,) in found] == expected
         assert con.execute("SELECT count(*), bool_and(complete) FROM v_step").fetchall() == [(9, True)]
     assert [m["tokens"] for _, m in suites[-1].given] == expected and suites[-1].steps() == list(range(9))
+
+
+def test_a_late_number_that_comes_with_a_new_step_changes_the_epoch(root: Path, watch) -> None:
+    live, rank = watch(), Rank(root, 0, 1)
+    for step in range(3):
+        rank.step(step)
+        live.tick()
+    epoch = live.head(1).epoch
+    rank.step(3)
+    live.tick()
+    assert live.head(1).epoch == epoch
+    rank.write("scalars", 40.0, s=1, m={"eval.accuracy": 0.4})
+    rank.step(4)
+    live.tick()
+    assert live.head(1).epoch != epoch and live.head(1).last == 4
