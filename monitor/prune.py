@@ -1,8 +1,8 @@
 """`regimescope prune [ROOT] [--runs DAYS] [--yes]`: frees space below a root. Says what and how much, asks, deletes.
 
-What goes: checkpoints that are neither a run's newest nor marked `keep`, `.partial` folders that a crash left, the
-index where nobody owns it (it is rebuilt from the segments). Segments stay, unless --runs names runs that ended that
-many days ago: those go whole. A run that is alive is left alone. No link is followed, nothing outside the root is
+What goes: checkpoints that are neither a run's newest nor marked `keep`, those that a return to an older one has set
+aside, `.partial` folders that a crash left, the index where nobody owns it (it is rebuilt from the segments). Segments
+stay, unless --runs names runs that ended that many days ago: those go whole. A run that is alive is left alone. No link is followed, nothing outside the root is
 touched but the two files of its index. Exit code 1 when something could not be deleted.
 """
 
@@ -32,6 +32,8 @@ GROWING_S = 600.0
 PARTIAL_S = 3600.0
 "A younger `.partial` folder may still be written, by a tool that holds no lock."
 CHECKPOINTS, PARTIAL, META, KEEP = "checkpoints", ".partial", "checkpoint.json", "keep"  # as the trainer names them
+SUPERSEDED = "superseded-*"
+"Folders of checkpoints that a return to an older one has set aside."
 LOCK = "trainer.lock"
 DAY_S = 86400.0
 
@@ -156,6 +158,9 @@ def _checkpoints(root: Path, run: Path) -> Iterator[Item]:
         return
     folders = sorted(p for p in above.glob("step-*") if p.is_dir() and not p.is_symlink())
     complete = [p for p in folders if not p.name.endswith(PARTIAL) and (p / META).is_file()]
+    for aside in above.glob(SUPERSEDED):  # a return to an older one left them
+        for path in sorted(p for p in aside.glob("step-*") if p.is_dir() and not (p / KEEP).exists()):
+            yield Item(kind="checkpoint", name=path.relative_to(root).as_posix(), path=path, run=run, size=_weigh(path))
     for path in folders:
         name = path.relative_to(root).as_posix()
         if path.name.endswith(PARTIAL):

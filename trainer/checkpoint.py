@@ -27,6 +27,8 @@ from regimescope.trainer.policy import Policy, save_policy
 FORMAT = 2
 PARTIAL = ".partial"
 META, STATE, KEEP = "checkpoint.json", "trainer.pt", "keep"
+ASIDE = "superseded"
+"Folder of the checkpoints that a return to an older one has superseded, numbered."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,29 @@ class CheckpointFolder:
     def latest(self) -> Path | None:
         """The newest complete one."""
         return max(self._complete(), default=None)
+
+    def of_step(self, step: int) -> Path:
+        """The complete one of this step. Raises CheckpointError that names those that are there."""
+        folder = self.path / f"step-{step:08d}"
+        if folder not in self._complete():
+            steps = ", ".join(str(int(p.name.removeprefix("step-"))) for p in sorted(self._complete()))
+            raise CheckpointError(f"{self.path} has no checkpoint of step {step}; it has {steps or 'none'}")
+        return folder
+
+    def supersede_after(self, step: int) -> list[Path]:
+        """Set those of later steps aside, where no resume finds them; where they lie now. Raises CheckpointError."""
+        later = sorted(p for p in self._complete() if p.name > f"step-{step:08d}")
+        number = 1
+        while (self.path / f"{ASIDE}-{number}").exists():
+            number += 1
+        aside = self.path / f"{ASIDE}-{number}"
+        try:
+            for folder in later:
+                aside.mkdir(exist_ok=True)
+                folder.rename(aside / folder.name)
+        except OSError as error:
+            raise CheckpointError(f"cannot move {self.path}'s later checkpoints aside: {error.strerror}") from None
+        return [aside / folder.name for folder in later]
 
     def _write(self, folder: Path, policy: Policy, meta: CheckpointMeta, state: Mapping[str, Any]) -> None:
         partial = folder.with_name(folder.name + PARTIAL)

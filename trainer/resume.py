@@ -1,5 +1,5 @@
-"""Where a run starts: at step 0 under the bounds of its configuration, or after its newest checkpoint under the bounds
-that were acked last.
+"""Where a run starts: at step 0 under the bounds of its configuration, or after its newest checkpoint (or the one that
+was asked for) under the bounds that were acked last.
 
 A resume takes the higher revision of `control_state.json` and the checkpoint. Bounds on the command line override both,
 as a new revision that is written to `control_state.json` at once.
@@ -77,22 +77,30 @@ def fresh_start(config: TrainConfig) -> StartPoint:
     return StartPoint(config=config, start="fresh", first_step=0, bounds=config.start_bounds(), revision=0)
 
 
-def resumed_start(run_dir: Path, given: TrainConfig | None, settings: Sequence[str]) -> StartPoint:
+def resumed_start(
+    run_dir: Path, given: TrainConfig | None, settings: Sequence[str], *, step: int | None = None
+) -> StartPoint:
     """Raises ConfigError, CheckpointError, ControlError. `given`: configuration named on the command line, which must
-    agree with the stored one."""
+    agree with the stored one. `step`: go back to the checkpoint of this step, and set the later ones aside; None = the
+    newest."""
     if not has_run(run_dir):
         raise ConfigError(f"--resume: {run_dir} holds no run; leave --resume out to start one")
     config = override(_stored_config(run_dir, given, settings), settings)
-    newest = CheckpointFolder(run_dir, keep=1).latest()
-    checkpoint = None if newest is None else read_checkpoint(newest)
+    folder = CheckpointFolder(run_dir, keep=1)
+    source = folder.latest() if step is None else folder.of_step(step)
+    checkpoint = None if source is None else read_checkpoint(source)
     first_step = 0 if checkpoint is None else checkpoint.meta.step + 1
     if first_step >= config.steps:
         raise ConfigError(f"--resume: {run_dir} is through with its {config.steps} steps; give more with --steps")
     bounds, revision = _bounds_in_force(run_dir, config, checkpoint)
-    if any(text.partition("=")[0].strip().startswith("bounds") for text in settings):
+    override_bounds = any(text.partition("=")[0].strip().startswith("bounds") for text in settings)
+    if override_bounds:
         bounds, revision = config.start_bounds(), revision + 1
-        write_control_state(run_dir, ControlState(revision=revision, bounds=bounds, step=first_step))
     _check_limits(config, bounds)
+    if override_bounds:
+        write_control_state(run_dir, ControlState(revision=revision, bounds=bounds, step=first_step))
+    if step is not None:
+        folder.supersede_after(step)
     return StartPoint(
         config=config,
         start="resume",

@@ -70,7 +70,9 @@ def _start(args: argparse.Namespace, held: ExitStack) -> tuple[Path, StartPoint]
         sources = args.config is not None or args.preset is not None or args.scenario is not None
         given = _config(args, settings) if sources else None
         held.enter_context(_only_trainer(args.run_dir))
-        return args.run_dir, resumed_start(args.run_dir, given, settings)
+        return args.run_dir, resumed_start(args.run_dir, given, settings, step=args.checkpoint)
+    if args.checkpoint is not None:
+        raise ConfigError("--checkpoint goes with --resume: the step whose checkpoint the run goes back to")
     config = _config(args, settings)
     point = fresh_start(config)
     run_dir = args.run_dir or _new_run_dir(config)
@@ -107,6 +109,9 @@ def _parser() -> argparse.ArgumentParser:
         "--resume",
         action="store_true",
         help="go on from the newest checkpoint of --run-dir, under the bounds acked last",
+    )
+    parser.add_argument(
+        "--checkpoint", type=int, metavar="STEP", help="with --resume: go back to the checkpoint of this step"
     )
     return parser
 

@@ -91,6 +91,16 @@ def test_old_checkpoints_go_newest_and_kept_ones_stay(quiet: Path, root: Path, c
     assert capsys.readouterr().out == "nothing to delete\n"
 
 
+def test_checkpoints_that_a_return_set_aside_go(quiet: Path, root: Path) -> None:
+    aside = quiet / "checkpoints" / "superseded-1"
+    aside.mkdir()
+    for step, keep in ((8, False), (9, True)):
+        checkpoint(quiet, step, keep=keep).rename(aside / f"step-{step:08d}")
+    assert prune.main([str(root), "--yes"]) == 0
+    assert [path.name for path in aside.iterdir()] == ["step-00000009"]
+    assert names(quiet) == ["step-00000002", "step-00000003", "superseded-1"]
+
+
 def test_sizes_are_of_files_and_not_behind_links(quiet: Path, root: Path, tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(b"x" * 10**6)
     (quiet / "checkpoints" / "step-00000001" / "link").symlink_to(tmp_path / "big")

@@ -175,6 +175,39 @@ def test_bounds_on_the_command_line_override_as_a_new_revision(tmp_path: Path) -
     assert state is not None and (state.revision, state.step, state.bounds.neg.w_min) == (1, 1, 0.5)
 
 
+def test_a_run_goes_back_to_an_older_checkpoint_under_other_bounds(tmp_path: Path) -> None:
+    run_dir, straight = tmp_path / "run", tmp_path / "straight"
+    assert cli(["train", "--run-dir", str(run_dir), "--steps", "4", *FAST]) == 0
+    command = ["train", "--run-dir", str(run_dir), "--resume", "--checkpoint", "1"]
+    assert cli([*command, "--set", "bounds.neg=[0.5, 9]"]) == 0
+    header = lines(run_dir, "header")[-1]
+    assert (header["first_step"], header["start"], header["bounds"]["neg"]) == (2, "resume", [0.5, 9.0])
+    kept = sorted(path.relative_to(run_dir / "checkpoints") for path in (run_dir / "checkpoints").glob("**/step-*"))
+    assert list(map(str, kept)) == [
+        *(f"step-{step:08d}" for step in range(4)), "superseded-1/step-00000002", "superseded-1/step-00000003"
+    ]  # fmt: skip
+    assert cli(["train", "--run-dir", str(straight), "--steps", "2", *FAST]) == 0
+    assert cli([*command[:2], str(straight), "--resume", "--steps", "4", "--set", "bounds.neg=[0.5, 9]"]) == 0
+    again, once = ([line["m"]["accuracy"] for line in lines(path, "step")][-2:] for path in (run_dir, straight))
+    assert again == once
+
+
+def test_a_checkpoint_that_is_not_there_is_named_and_nothing_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    assert cli(["train", "--run-dir", str(run_dir), "--steps", "2", *FAST]) == 0
+    capsys.readouterr()
+    resume = ["train", "--run-dir", str(run_dir), "--resume", "--steps", "3", "--checkpoint"]
+    assert cli([*resume, "7"]) == 2
+    assert "no checkpoint of step 7; it has 0, 1" in capsys.readouterr().err
+    assert cli([*resume, "0", "--set", "bounds.neg=[0, 500]"]) == 2
+    assert "limits" in capsys.readouterr().err
+    assert not list((run_dir / "checkpoints").glob("superseded-*")) and read_control_state(run_dir) is None
+    assert cli(["train", "--run-dir", str(tmp_path / "new"), "--checkpoint", "0"]) == 2
+    assert "--resume" in capsys.readouterr().err
+
+
 def test_the_same_command_line_with_resume_goes_on(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     command = ["train", "--scenario", "healthy", "--seed", "3", "--run-dir", str(run_dir), *FAST]
