@@ -2,8 +2,9 @@
 
 What goes: checkpoints that are neither a run's newest nor marked `keep`, those that a return to an older one has set
 aside, `.partial` folders that a crash left, the index where nobody owns it (it is rebuilt from the segments). Segments
-stay, unless --runs names runs that ended that many days ago: those go whole. A run that is alive is left alone. No link is followed, nothing outside the root is
-touched but the two files of its index. Exit code 1 when something could not be deleted.
+stay, unless --runs names runs that ended that many days ago: those go whole. A run that is alive is left alone. No link
+is followed, nothing outside the root is touched but the two files of its index. Exit code 1 when something could not be
+deleted.
 """
 
 from __future__ import annotations
