@@ -30,7 +30,7 @@ def required(rule: Rule) -> list[str]:
 class Sightings:
     """When each named metric was last there, in points, and its usual interval; a fixed number of names."""
 
-    __slots__ = ("_interval", "_last", "_names", "_present", "index")
+    __slots__ = ("_gap", "_gap_before", "_interval", "_last", "_names", "_present", "_step", "index")
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset(names)
@@ -38,8 +38,11 @@ class Sightings:
         self._last: dict[str, int] = {}  # of those that are not there now
         self._interval: dict[str, float] = {}
         self.index = -1
+        self._step = 0
+        self._gap = self._gap_before = 0  # steps between the last points; a single jump (a resume) is no usual one
 
-    def update(self, metrics: Mapping[str, float]) -> None:
+    def update(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._gap_before, self._gap, self._step = self._gap, step - self._step, step
         self.index += 1
         present = metrics.keys() & self._names
         if present == self._present:
@@ -54,6 +57,18 @@ class Sightings:
         for name in present & self._present:
             self._interval[name] = 1.0
         self._present = present
+
+    def every(self, rule: Rule) -> int:
+        """Steps between two values of what a rule needs, 1 where each step has one: an onset is no finer."""
+        points = (
+            min((self._interval.get(name, 1.0) for name in item.split("|") if name in self._seen), default=1.0)
+            for item in required(rule)
+        )
+        return max(1, round(max(points) * min(self._gap, self._gap_before)))
+
+    @property
+    def _seen(self) -> set[str]:
+        return self._present | self._last.keys()
 
     def missing(self, name: str) -> str | None:
         """Why a metric is of no use now; None: it is there."""

@@ -165,6 +165,43 @@ class AccuracyFloor(Detector):
         self._mean.restart()
 
 
+class NoSignal(Detector):
+    """All groups or rewards are equal, and the loss or gradient is exactly 0: nothing is learnt. Off until measured.
+
+    A step that made no update logs neither loss nor gradient norm; then nothing changes.
+
+    >>> from regimescope.detectors.declared import Declared
+    >>> from regimescope.detectors.rules import load_rules
+    >>> detector, point = NoSignal(load_rules()["no_signal"]), Point(Declared())
+    >>> for step in range(5):
+    ...     point.begin(step, {"reward_std": 0.0, "grad_norm": 0.0})
+    ...     reading = detector.update(point)
+    >>> reading.level, reading.onset
+    ('warning', 0)
+    """
+
+    __slots__ = ("_streaks",)
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__(rule)
+        self._streaks = Streaks(rule)
+
+    def update(self, point: Point) -> Reading | None:
+        dead, spread = point.get("zero_variance_frac"), point.get("reward_std")
+        loss, norm = point.get("loss"), point.get("grad_norm")
+        if not point.clean or (dead is None and spread is None) or (loss is None and norm is None):
+            return None
+        holds = (dead == 1 or spread == 0) and (loss == 0 or norm == 0)
+        reached = self._streaks.update(point.step, "warning" if holds else None)
+        if not holds:
+            return QUIET
+        seen = {"zero_variance_frac": dead, "reward_std": spread, "loss": loss, "grad_norm": norm}
+        return Reading(
+            level=reached, pending="warning", holds=True, onset=self._streaks.since(point.step),
+            evidence={name: value for name, value in seen.items() if value is not None},
+        )  # fmt: skip
+
+
 class Above(Detector):
     """|metric| above the value of a level: truncation, infrastructure, engine mismatch."""
 

@@ -6,6 +6,7 @@ kept and shown dimmed.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,30 +15,36 @@ from regimescope.detectors.types import Severity
 
 EARLY = ("early_accuracy", "early_all_wrong", "early_r4")
 LINT = "bounds_lint"
+UNNAMED = ("accuracy_collapse", *EARLY)
+"Signatures that say that accuracy is lost, not how: never the probable cause beside one that names the failure."
+_KEPT = 8
 
 
 class Incidents:
-    """Hands out incident numbers; the lint never joins an incident, nor does it start one that others join."""
+    """Hands out incident numbers; the lint never joins an incident, nor does it start one that others join.
+
+    A slow rule tells its onset late: by then a later incident may be open, so the last few are kept.
+    """
 
     __slots__ = ("_next", "_open", "_reach")
 
     def __init__(self, reach: float) -> None:
         self._reach = reach
         self._next = 0
-        self._open: tuple[int, int, int] | None = None  # number, first and last onset of the newest incident
+        self._open: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)  # number, first and last onset, the newest last
 
     def number(self, onset: int, *, apart: bool = False) -> int:
         """The incident of a finding that opens now with this onset."""
-        if not apart and self._open is not None:
-            number, first, last = self._open
-            if first - self._reach <= onset <= last + self._reach:
-                self._open = (number, min(first, onset), max(last, onset))
-                return number
-        number = self._next
-        self._next += 1
         if not apart:
-            self._open = (number, onset, onset)
-        return number
+            away = {i: max(first - onset, onset - last, 0) for i, (_, first, last) in enumerate(self._open)}
+            nearest = min(away, key=lambda i: (away[i], -i), default=None)
+            if nearest is not None and away[nearest] <= self._reach:
+                number, first, last = self._open[nearest]
+                self._open[nearest] = (number, min(first, onset), max(last, onset))
+                return number
+            self._open.append((self._next, onset, onset))
+        self._next += 1
+        return self._next - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +60,13 @@ class _Inhibition:
 
 
 _ACCURACY = frozenset(("accuracy_collapse",))
-_DEAD = frozenset(("zero_signal",))
+_DEAD = frozenset(("zero_signal", "no_signal"))
 _DECAY = frozenset(("exploration_decay",))
 _INHIBITIONS = (
     _Inhibition("nonfinite", "critical", None),
     _Inhibition("infra_failed", "critical", frozenset(("length_collapse", "exploration_decay", *_ACCURACY, *EARLY))),
     _Inhibition("infra_failed", "critical", frozenset(("length_runaway", *_DEAD))),
+    _Inhibition("engine_mismatch", "critical", frozenset((*_ACCURACY, *_DEAD, *EARLY))),
     _Inhibition("repetition_collapse", "critical", frozenset(("entropy_collapse", "length_runaway"))),
     _Inhibition("length_collapse", "critical", frozenset(("entropy_collapse",))),
     _Inhibition("repetition_collapse", "warning", frozenset(("exploration_decay", *_ACCURACY, *EARLY)), _ACCURACY),
@@ -70,6 +78,7 @@ _INHIBITIONS = (
     _Inhibition("exploration_decay", "warning", frozenset((*_ACCURACY, *EARLY)), _ACCURACY),
     _Inhibition("exploration_decay", "critical", _DEAD),
     _Inhibition("accuracy_collapse", "critical", _DEAD),
+    _Inhibition("zero_signal", "warning", frozenset(("no_signal",))),
 )
 "In this order: an alert that is itself inhibited inhibits nothing."
 

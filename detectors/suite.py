@@ -15,7 +15,7 @@ from regimescope.detectors.declared import Declared
 from regimescope.detectors.distress import Benign, Distress
 from regimescope.detectors.driver import BucketHistory
 from regimescope.detectors.early import EarlyAccuracy, EarlyAllWrong, EarlyPush, EarlyR4
-from regimescope.detectors.guards import Above, AccuracyFloor, Nonfinite
+from regimescope.detectors.guards import Above, AccuracyFloor, Nonfinite, NoSignal
 from regimescope.detectors.incidents import LINT, Incidents, explained, inhibited
 from regimescope.detectors.lifecycle import RANK
 from regimescope.detectors.point import Detector, Point
@@ -86,6 +86,7 @@ class Suite:
             UpperBound(rules["bounds_r3"]),
             LowerBound(rules["bounds_r4"]),
             ClippedWhenFresh(rules["mismatch_clipped"]),
+            NoSignal(rules["no_signal"]),
             EarlyR4(rules["early_r4"]),
             EarlyAccuracy(rules["early_accuracy"]),
             EarlyAllWrong(rules["early_all_wrong"]),
@@ -154,7 +155,7 @@ class Suite:
         infra = metrics.get("infra_failed_frac")
         point.clean = infra is None or not infra > self.rules["infra_failed"].levels["critical"].value
         point.updated = self._updated(metrics)
-        self._sightings.update(metrics)
+        self._sightings.update(step, metrics)
         self._buckets.add(step, metrics)
         if self._early_push is not None:
             point.early_push = self._early_push.update(point)
@@ -186,6 +187,7 @@ class Suite:
         for watch in changed:
             if watch.life.firing and watch.incident is None:
                 watch.incident = self._incidents.number(watch.onset, apart=watch.rule.signature == LINT)
+                watch.logged_every = self._sightings.every(watch.rule)
         firing = self.firing()
         directions = {watch.rule.name: watch.direction for watch in self._all if watch.life.firing}
         by = explained(firing, directions, self._beside) if self._beside else inhibited(firing, directions)

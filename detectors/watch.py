@@ -19,8 +19,8 @@ class Watch:
 
     __slots__ = (
         "_buckets", "_changed_at", "_declared", "_detected", "_driver", "_last", "_points_after", "_reading",
-        "_rules", "_size_before", "_slice", "_verdict", "detector", "incident", "inhibited_by", "life", "onset",
-        "rule",
+        "_rules", "_size_before", "_slice", "_verdict", "detector", "incident", "inhibited_by", "life", "logged_every",
+        "onset", "rule",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +38,7 @@ class Watch:
         self.onset = self._detected = self._last = 0
         self.incident: int | None = None
         self.inhibited_by: str | None = None
+        self.logged_every = 1  # steps between two values of its metric: the onset is no finer
         self._changed_at: int | None = None  # step of the last change of bounds within the episode
         self._size_before: float | None = None
         self._points_after = 0
@@ -127,6 +128,8 @@ class Watch:
         )
         if self._verdict is not None:
             marks["verdict"] = self._verdict
+        if self.logged_every > 1:
+            marks["logged_every"] = self.logged_every
         return Finding(
             signature=self.rule.signature,
             rule=self.rule.name,

@@ -122,3 +122,51 @@ def test_a_sparse_metric_counts_its_own_points():
         5 * one.step_onset,
         5 * one.step_detected,
     )
+    assert (one.evidence.get("logged_every"), other.evidence["logged_every"]) == (None, 5)
+
+
+def test_a_log_of_every_tenth_step_says_so_and_a_jump_of_steps_does_not():
+    tenth, jump = Suite(), Suite()
+    for i, row in enumerate(stream(30) + stream(5, 4.0)):
+        tenth.update(10 * i, row)
+        jump.update(i if i < 31 else i + 500, row)
+    assert tenth.findings()[0].evidence["logged_every"] == 10
+    assert "logged_every" not in jump.findings()[0].evidence
+
+
+@pytest.mark.parametrize("kind", ["curriculum", "length_limit", "sampling"])
+def test_dead_groups_that_come_with_new_data_are_no_distress(kind):
+    """Without the event they would be, for as long as they stay."""
+    signs = []
+    for events in ([Event(kind=kind, step=60)], []):
+        suite = Suite()
+        feed(suite, stream(60, zero_variance_frac=0.2))
+        feed(suite, stream(30, 400.0, 1, zero_variance_frac=0.8), 60, events)
+        signs += [f.evidence["distress"] for f in feed(suite, stream(3, 5.0, zero_variance_frac=0.8), 90)]
+    assert signs == ["", "zero_variance_frac"]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_a_non_finite_value_enters_no_reference(bad):
+    plain, holed = Suite(), Suite()
+    rows = stream(40) + stream(5, 4.0)
+    feed(plain, rows)
+    step = 0
+    for i, row in enumerate(rows):
+        if i % 7 == 3:
+            holed.update(step, {"response_length_mean": bad})
+            step += 1
+        holed.update(step, row)
+        step += 1
+    (one,), (other,) = plain.findings(), holed.findings()
+    assert one.evidence["effect"] == pytest.approx(other.evidence["effect"]) and one.severity == other.severity
+
+
+def test_a_missing_metric_changes_nothing_in_its_rules():
+    plain, holed = Suite(), Suite()
+    rows = stream(40) + stream(3, 4.0)
+    feed(plain, rows)
+    for i, row in enumerate(rows):
+        holed.update(2 * i, row)
+        holed.update(2 * i + 1, {"lr": 1.0})
+    assert [f.score for f in plain.findings()] == [f.score for f in holed.findings()]

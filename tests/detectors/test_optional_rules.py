@@ -6,7 +6,7 @@ import pytest
 
 from regimescope.detectors import Event, Suite, load_rules
 
-NAMES = ("clip_saturation", "reward_stall", "weight_imbalance", "mismatch_clipped")
+NAMES = ("clip_saturation", "reward_stall", "weight_imbalance", "mismatch_clipped", "no_signal")
 BEHAVIOUR = {"objective": "dispo", "ratio_source": "behaviour", "neg.w_min": 1.0, "neg.w_max": 101.0}
 
 
@@ -82,6 +82,19 @@ def test_weight_imbalance_compares_the_two_signs(on):
     assert run(rows(1.1), on) == {}
     one_sign = [{key: value for key, value in row.items() if not key.startswith("R4")} for row in rows(2.0)]
     assert run(one_sign, on) == {}
+
+
+DEAD = {"zero_variance_frac": 1.0, "grad_norm": 0.0}
+
+
+def test_no_signal_needs_equal_rewards_and_a_gradient_of_exactly_nothing(on):
+    found = run([DEAD] * 5, on)["no_signal"]
+    assert (found.severity, found.step_onset, found.step_detected, found.remedy.bound) == ("warning", 0, 4, None)
+    assert "no_signal" in run([{"reward_std": 0.0, "loss": 0.0}] * 5, on)
+    assert "no_signal" not in run([DEAD] * 4, on)
+    for change in ({"zero_variance_frac": 0.99}, {"grad_norm": 1e-9}, {"grad_norm": float("nan")}):
+        assert "no_signal" not in run([DEAD | change] * 9, on)
+    assert "no_signal" not in run([{"zero_variance_frac": 1.0}] * 9, on)
 
 
 def fresh(**changes):
