@@ -1,9 +1,10 @@
 """`regimescope check RUN [--json] [--fail-on critical|warning]`: the detectors over a finished or running run, for
 people and for CI.
 
-Exit code 0: no critical alert; 1: one (or, with --fail-on warning, a warning); 2: the run cannot be read. What the
-bounds alone tell (the lint) and alerts of a stretch that a later launch repeated are reported and do not decide. Reads
-the segments into a private index and writes nothing.
+Exit code 0: no critical alert; 1: one (or, with --fail-on warning, a warning); 2: the run cannot be read. Reported and
+without a say: what the bounds alone tell (the lint), alerts of a stretch that a later launch repeated, alerts that
+another one explains, those that a person called false or snoozed (never a critical one). Reads the segments into a
+private index and writes nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from regimescope.detectors import Blind
 from regimescope.monitor import query
 from regimescope.monitor.private import RunView, read_run
 from regimescope.monitor.troubles import troubles
+from regimescope.monitor.ui.verdict import is_snoozed
 from regimescope.monitor.wire import plain
 
 LINT = "bounds_lint"
@@ -36,14 +38,16 @@ class Report:
     steps: int
     "Steps that were finished and count."
     last_step: int | None
+    warming: tuple[int, int]
+    "Points seen (at most those needed) and points needed before the rules without fixed limits speak."
     verdict: str
     "critical | warning | info | ok: the worst alert that counts."
     alerts: list[dict[str, object]]
-    "Worst first, then by onset."
+    "Those that count first; worst first, then by onset."
     lint: list[dict[str, object]]
     "What the bounds alone tell."
     blind: list[dict[str, object]]
-    "Rules that could not speak, or not fully, with the reason."
+    "Rules that could not speak, or not fully, or not yet, with the reason."
     lost: int
     "Records missing from the segments."
     bad_lines: int
@@ -73,25 +77,34 @@ def make_report(view: RunView) -> Report:
         steps = query.step_count(con, key)
         found_wrong = [f"{t.text}: {t.advice}" for t in troubles(con, key)]
     found_wrong += [f"{path}: {why}" for path, why in view.monitor.problems.items()]
-    ordered = sorted(alerts, key=lambda a: (a.superseded, _RANK[a.severity], a.step_onset, a.rule))
+    last = view.run.last_step
+    ordered = sorted(
+        alerts, key=lambda a: (a.superseded, not _counts(a, last), _RANK[a.severity], a.step_onset, a.rule)
+    )
     found = [a for a in ordered if a.signature != LINT]
-    counted = [a.severity for a in found if not a.superseded]
+    counted = [a.severity for a in found if _counts(a, last)]
     return Report(
         run=view.run.path,
         status=view.run.status,
         steps=steps,
-        last_step=view.run.last_step,
+        last_step=last,
+        warming=view.monitor.warming(key),
         verdict=min(counted, key=lambda severity: _RANK[severity], default="ok"),
-        alerts=[_alert(a) for a in found],
-        lint=[_alert(a) for a in ordered if a.signature == LINT and not a.superseded],
-        blind=[_blind(b) for b in view.monitor.blind(key) if b.status in ("blind", "degraded")],
+        alerts=[_alert(a, last) for a in found],
+        lint=[_alert(a, last) for a in ordered if a.signature == LINT and not a.superseded],
+        blind=[_blind(b) for b in view.monitor.blind(key) if b.status != "ok"],
         lost=sum(s.lost for s in segments),
         bad_lines=sum(s.bad_lines for s in segments),
         troubles=found_wrong,
     )
 
 
-def _alert(a: query.AlertRow) -> dict[str, object]:
+def _counts(a: query.AlertRow, last: int | None) -> bool:
+    """As on the page: not history, explained by no other, not called false, not asleep."""
+    return not (a.superseded or a.inhibited_by or a.mark == "false_alarm" or is_snoozed(a, last))
+
+
+def _alert(a: query.AlertRow, last: int | None) -> dict[str, object]:
     return {
         "signature": a.signature, "rule": a.rule, "severity": a.severity, "state": a.state,
         "step_onset": a.step_onset,
@@ -99,8 +112,18 @@ def _alert(a: query.AlertRow) -> dict[str, object]:
         "slice": a.slice,
         "title": a.title, "text": a.text, "remedy": dict(a.remedy), "evidence": dict(a.evidence),
         "inhibited_by": a.inhibited_by,
-        "superseded": a.superseded, "alert_id": a.alert_id,
+        "superseded": a.superseded, "counts": a.signature != LINT and _counts(a, last), "mark": _mark(a, last),
+        "runbook": f"docs/signatures/{a.signature}.md", "alert_id": a.alert_id,
     }  # fmt: skip
+
+
+def _mark(a: query.AlertRow, last: int | None) -> str | None:
+    """What a person said, where it keeps the alert from counting."""
+    by = f" by {a.mark_actor}" if a.mark_actor else ""
+    why = f": {a.mark_text}" if a.mark_text else ""
+    if a.mark == "false_alarm":
+        return f"called a false alarm{by}{why}"
+    return f"snoozed until step {a.until_step}{by}{why}" if is_snoozed(a, last) else None
 
 
 def _blind(b: Blind) -> dict[str, object]:
@@ -110,7 +133,10 @@ def _blind(b: Blind) -> dict[str, object]:
 def as_text(report: Report) -> str:
     """For people: the verdict first, a block per alert, what the rules could not see last."""
     parts = [_headline(report)]
-    parts += [_block(a) for a in report.alerts]
+    dimmed = [a for a in report.alerts if a["slice"] and a["inhibited_by"] and not a["superseded"]]
+    parts += [_block(a) for a in report.alerts if a not in dimmed]
+    if dimmed:
+        parts.append("\n".join(["the same on slices of the run:", *map(_item, _short(dimmed))]))
     if report.lint:
         parts.append(
             "\n".join(
@@ -124,7 +150,10 @@ def as_text(report: Report) -> str:
     if report.troubles:
         parts.append("\n".join(["wrong with the files:", *map(_item, report.troubles)]))
     if report.blind:
-        lines = [_item(f"{b['rule']} ({b['status']}): " + _sentences(b["reason"], b["help"])) for b in report.blind]
+        rest = [b for b in report.blind if b["status"] != "warming"]
+        lines = [_item(f"{b['rule']} ({b['status']}): " + _sentences(b["reason"], b["help"])) for b in rest]
+        warming = [f"{b['rule']} {str(b['reason']).rpartition(' ')[2]}" for b in report.blind if b not in rest]
+        lines += [_item(f"warming up: {', '.join(warming)}.")] if warming else []
         parts.append("\n".join(["not seen in this log:", *lines]))
     return "\n\n".join(parts)
 
@@ -133,7 +162,9 @@ def _headline(report: Report) -> str:
     words = {"critical": "CRITICAL", "warning": "WARNING", "info": "OK, with notes", "ok": "OK"}
     steps = f"{report.steps} step{'' if report.steps == 1 else 's'}"
     last = "" if report.last_step is None else f", last {report.last_step}"
-    return f"{words[report.verdict]}: {report.run} ({report.status}, {steps}{last})"
+    seen, needed = report.warming
+    warming = f", warming up {seen}/{needed}: only the guards speak so far" if seen < needed else ""
+    return f"{words[report.verdict]}: {report.run} ({report.status}, {steps}{last}){warming}"
 
 
 def _block(a: dict[str, object]) -> str:
@@ -143,6 +174,10 @@ def _block(a: dict[str, object]) -> str:
         f"explained by {a['inhibited_by']}" if a["inhibited_by"] else "",
     ]
     notes.append("in a stretch that a later launch repeated: does not count" if a["superseded"] else "")
+    notes.append(str(a["mark"] or ""))
+    evidence = a["evidence"]
+    every = evidence.get("logged_every") if isinstance(evidence, dict) else None
+    notes.append(f"logged every {every} steps, so the onset is no finer" if every else "")
     later = f"{lag} step{'' if lag == 1 else 's'} later"
     where = f"onset {a['step_onset']}, detected {a['step_detected']} ({later}), {a['state']}"
     part = f" ({a['slice']})" if a["slice"] else ""
@@ -150,8 +185,21 @@ def _block(a: dict[str, object]) -> str:
     remedy = a["remedy"]
     text = str(remedy.get("text") or "") if isinstance(remedy, dict) else ""
     return "\n".join(
-        [head, *([_item(str(a["text"]))] if a["text"] else []), *([_item(f"remedy: {text}")] if text else [])]
+        [
+            head,
+            *([_item(str(a["text"]))] if a["text"] else []),
+            *([_item(f"remedy: {text}")] if text else []),
+            _item(f"runbook: {a['runbook']}"),
+        ]
     )
+
+
+def _short(dimmed: list[dict[str, object]]) -> list[str]:
+    """ "length_collapse, explained by length_floor: env=proofs, env=sums"."""
+    by_name: dict[str, list[str]] = {}
+    for a in dimmed:
+        by_name.setdefault(f"{a['signature']}, explained by {a['inhibited_by']}", []).append(str(a["slice"]))
+    return [f"{name}: {', '.join(sorted(set(slices)))}" for name, slices in by_name.items()]
 
 
 def _sentences(*parts: object) -> str:

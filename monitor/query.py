@@ -169,8 +169,9 @@ def alerts(con: Connection, run_key: int) -> list[AlertRow]:
 
 def incidents(con: Connection, run_key: int) -> list[IncidentRow]:
     """The one that began last first."""
-    sql = """SELECT incident_id::VARCHAR AS incident_id, signature, step_onset::BIGINT AS step_onset,
-                    step_last::BIGINT AS step_last, firing, superseded, alert_ids::VARCHAR[] AS alerts
+    sql = """SELECT incident_id::VARCHAR AS incident_id, signature, driver::VARCHAR AS driver,
+                    step_onset::BIGINT AS step_onset, step_last::BIGINT AS step_last, firing, superseded,
+                    alert_ids::VARCHAR[] AS alerts
              FROM v_incident WHERE run_key = ? ORDER BY step_onset DESC, step_last DESC, incident_id"""
     return [IncidentRow(**{**r, "alerts": tuple(r["alerts"])}) for r in _rows(con, sql, [run_key])]
 

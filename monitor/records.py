@@ -128,7 +128,10 @@ class IncidentRow:
 
     incident_id: str
     signature: str | None
-    "Of the earliest alert that no other explains; None = each of them is explained by another."
+    """The probable cause: of the earliest alert that names a failure and that no other explains; None = each of them is
+    explained by another."""
+    driver: str | None
+    "R1 … R4: of that alert, else of the next one that has one."
     step_onset: int
     step_last: int
     firing: bool

@@ -16,7 +16,7 @@ from pathlib import Path
 from regimescope.monitor import query
 from regimescope.monitor.private import read_root
 from regimescope.monitor.service import Monitor
-from regimescope.monitor.ui.verdict import open_alerts, verdict
+from regimescope.monitor.ui.verdict import of_slice, open_alerts, verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,9 @@ def list_lines(monitor: Monitor) -> list[RunLine]:
             live, alerts = monitor.liveness(run.run_key), query.alerts(con, run.run_key)
             shown = verdict(run, live, alerts, monitor.warming(run.run_key))
             words = f"{shown.word}, {shown.beside}" if shown.beside else shown.word
-            active = [f"{alert.severity} {alert.signature}" for alert in open_alerts(alerts, live.last_step)]
+            active = [
+                f"{alert.severity} {alert.signature}{of_slice(alert)}" for alert in open_alerts(alerts, live.last_step)
+            ]
             found.append(
                 RunLine(path=run.path, status=run.status, last_step=run.last_step, verdict=words, alerts=active)
             )

@@ -300,13 +300,22 @@ FROM command c LEFT JOIN a USING (run_key, command_id)
      ON l.run_key = c.run_key AND l.launch_id = c.launch_id;   -- a launch id that was taken twice means the later start
 
 CREATE VIEW v_alert AS                          -- with the last thing a person said
-SELECT a.*, m.kind AS mark, m.actor AS mark_actor, m.ts AS mark_ts, m.until_step, m.text AS mark_text
-FROM alert a LEFT JOIN (SELECT run_key, alert_id, arg_max(mark, mark.ts) AS m FROM mark WHERE kind <> 'note' GROUP BY run_key, alert_id)
-     USING (run_key, alert_id);
+WITH own AS (SELECT run_key, alert_id, arg_max(mark, mark.ts) AS m FROM mark WHERE kind <> 'note' GROUP BY run_key, alert_id),
+asleep AS (                                     -- a snooze is of a signature: it holds for the alerts of that name that come after, too
+    SELECT run_key, signature, arg_max(mark, mark.ts) AS s FROM mark WHERE kind IN ('snooze', 'reopen') AND signature IS NOT NULL GROUP BY run_key, signature
+),
+said AS (
+    SELECT alert.*, CASE WHEN s.kind = 'snooze' AND state = 'firing' AND (m.kind IS NULL OR (m.ts < s.ts AND m.kind <> 'false_alarm')) THEN s
+                         WHEN m.kind = 'snooze' AND s.ts > m.ts THEN s ELSE m END AS p   -- reopened under another alert of that name
+    FROM alert LEFT JOIN own USING (run_key, alert_id) LEFT JOIN asleep USING (run_key, signature)
+)
+SELECT * EXCLUDE (p), p.kind AS mark, p.actor AS mark_actor, p.ts AS mark_ts, p.until_step AS until_step, p.text AS mark_text FROM said;
 
-CREATE VIEW v_incident AS
+CREATE VIEW v_incident AS                       -- signature: the probable cause, the earliest of those that name a failure and that no other explains
+WITH x AS (SELECT *, signature IN ('accuracy_collapse', 'early_accuracy', 'early_all_wrong', 'early_r4') AS unnamed FROM alert)
 SELECT run_key, incident_id, min(step_onset) AS step_onset, max(step_last) AS step_last, count(*) AS alerts,
-       list(alert_id ORDER BY step_onset, launch_no, rule, slice_id, ordinal) AS alert_ids,   -- the same order names the signature
-       first(signature ORDER BY step_onset, launch_no, rule, slice_id, ordinal) FILTER (inhibited_by IS NULL) AS signature,
+       list(alert_id ORDER BY step_onset, launch_no, rule, slice_id, ordinal) AS alert_ids,
+       first(signature ORDER BY unnamed, step_onset, launch_no, rule, slice_id, ordinal) FILTER (inhibited_by IS NULL) AS signature,
+       first(driver ORDER BY inhibited_by IS NOT NULL, unnamed, step_onset, launch_no, rule, slice_id, ordinal) FILTER (driver IS NOT NULL) AS driver,
        bool_or(state = 'firing' AND NOT superseded) AS firing, bool_and(superseded) AS superseded
-FROM alert GROUP BY run_key, incident_id;
+FROM x GROUP BY run_key, incident_id;

@@ -23,7 +23,7 @@ from regimescope.monitor.ui.texts import (
     span,
     weight,
 )
-from regimescope.monitor.ui.verdict import CLOCK, LINT, state_s
+from regimescope.monitor.ui.verdict import CLOCK, LINT, of_slice, state_s
 
 NEAR_POINTS, NEAR_SHARE, LOST_SHARE = 0.1, 0.25, 0.5
 """Held out: an accuracy is clearly below its best by more than 10 points or a quarter of it, whichever is less; it is
@@ -257,11 +257,12 @@ def regimes(facts: RunFacts, latest: Mapping[str, Latest]) -> Answer:
         notes = (lint, lint_move(facts)) if lint else ()
         return Answer(question="Which regime?", word=word, tone=tone, text=numbers or _NO_BUCKETS, notes=_filled(notes))
     driver = f"{worst.driver} ({driver_text(worst.driver)})" if worst.driver else "no driver: no regime stands out"
+    name = f"{signature_text(worst.signature).title}{of_slice(worst)}"
     return Answer(
         question="Which regime?",
         word=worst.driver or "unclear",
         tone=_SEVERITY_TONES.get(worst.severity, "info"),
-        text=f"{signature_text(worst.signature).title} since step {worst.step_onset} · {driver} · {move(facts.remedy)}",
+        text=f"{name} since step {worst.step_onset} · {driver} · {move(facts.remedy)}",
         notes=_filled((numbers or _NO_BUCKETS, lint)),
     )
 

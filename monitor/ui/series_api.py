@@ -18,7 +18,7 @@ from regimescope.monitor.service import Monitor
 from regimescope.monitor.ui.api import BadRequest, authorised, refused, unavailable
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.facts import Said, read_said, shown_checkpoints
-from regimescope.monitor.ui.verdict import open_alerts
+from regimescope.monitor.ui.verdict import of_slice, open_alerts
 
 MAX_METRICS = 64
 MAX_MARKS = 300
@@ -171,7 +171,12 @@ def _check_names(con: query.Connection, run_key: int, ask: SeriesRequest) -> Non
 def _marks(said: Said, last: int) -> list[Mark]:
     """Onsets of alerts that fired, applied bounds, the checkpoints that matter; sorted by step."""
     marks = [
-        Mark(step=a.step_onset, kind="onset", severity=a.severity, label=f"{a.signature.replace('_', ' ')}: onset")
+        Mark(
+            step=a.step_onset,
+            kind="onset",
+            severity=a.severity,
+            label=f"{a.signature.replace('_', ' ')}{of_slice(a)}: onset",
+        )
         for a in said.alerts
         if a.state != "pending"
         and not a.superseded

@@ -25,6 +25,8 @@ CLOCK = ("telemetry_gap", "dead_run")
 WAITING_TOO_LONG = 3.0
 "Median step times after which waiting for rollouts becomes the verdict."
 _ALARMS: Mapping[str, tuple[str, Tone]] = {"critical": ("COLLAPSING", "critical"), "warning": ("WATCH", "watch")}
+_LONG = 60
+"Letters of a slice that a line of text shows."
 _RANK = {"critical": 2, "warning": 1, "info": 0}
 
 
@@ -35,7 +37,7 @@ class Verdict:
     word: str
     "ENDED, UNSEEN, STALE, PAUSED, COLLAPSING, WATCH, WAITING, WARMING UP or HEALTHY."
     reason: str
-    "One line, no text of the run in it."
+    "One line, to be shown as plain text: it may name a slice of the run."
     tone: Tone
     beside: str = ""
     "An open alert that another word hides: COLLAPSING or WATCH; shown next to it."
@@ -94,9 +96,16 @@ def _alarm(active: Sequence[AlertRow]) -> Verdict | None:
 
 
 def alert_line(alert: AlertRow) -> str:
-    """ "length collapse since step 412, driven by R4"."""
+    """ "length collapse of env=math since step 412, driven by R4"."""
     driver = f", driven by {alert.driver}" if alert.driver else ""
-    return f"{signature_text(alert.signature).title.lower()} since step {alert.step_onset}{driver}"
+    return f"{signature_text(alert.signature).title.lower()}{of_slice(alert)} since step {alert.step_onset}{driver}"
+
+
+def of_slice(alert: AlertRow) -> str:
+    """ " of env=math", or nothing where the whole run is meant; stands behind the name of an alert."""
+    if not alert.slice:
+        return ""
+    return f" of {alert.slice}" if len(alert.slice) <= _LONG else f" of {alert.slice[:_LONG]}…"
 
 
 def state_s(run: RunRow, live: Liveness) -> float | None:

@@ -283,6 +283,17 @@ def test_a_slice_has_its_own_values(client, run, monitor):
     assert series(client, "accuracy", slice=1)["series"]["accuracy"] == {"x": [60], "y": [0.125]}
 
 
+def test_the_onset_of_a_slice_is_marked_with_its_name(client, run, monitor):
+    for step in range(60, 105):
+        length = 300.0 if step < 90 else 3.0
+        row = {"response_length_mean": (length, 64), "accuracy": (0.5 if step < 90 else 0.0, 64)}
+        run.step(step, row, slice=("env", "proofs"))
+        run.step(step, {"accuracy": 0.5, "response_length_mean": 300.0})
+    monitor.tick()
+    labels = {m["label"] for m in series(client, "accuracy")["marks"] if m["kind"] == "onset"}
+    assert "length collapse of env=proofs: onset" in labels
+
+
 def test_applied_bounds_checkpoints_and_restarts_are_marked(client, run, monitor, record, write_step):
     run.event("checkpoint", {"path": "ckpt/59"}, step=59)
     write_step(run, 60)

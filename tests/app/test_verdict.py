@@ -137,6 +137,14 @@ def test_alerts_that_make_no_verdict(silent: AlertRow) -> None:
     assert verdict(RUN, LIVE, [silent], WARM).word == "HEALTHY"
 
 
+def test_an_alert_of_a_slice_is_named_with_it() -> None:
+    assert alert_line(alert(slice="env=math")) == "length collapse of env=math since step 412, driven by R4"
+    assert alert_line(alert(driver=None)) == "length collapse since step 412"
+    long = alert_line(alert(slice="env=" + "x" * 300))
+    assert len(long) < 140 and "…" in long
+    assert verdict(RUN, LIVE, [alert(slice="env=math")], WARM).reason.startswith("length collapse of env=math since")
+
+
 def test_a_snooze_ends_and_never_hides_a_critical_alert() -> None:
     asleep = alert(severity="warning", mark="snooze", until_step=460)
     assert is_snoozed(asleep, 459)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regimescope.monitor import check
+from regimescope.monitor import check, query
 from regimescope.monitor.errors import RunError
 
 
@@ -22,7 +22,8 @@ def test_a_collapsed_run_exits_1_and_says_so_in_json(collapsed, root: Path, caps
     assert check.main([str(root / "run"), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert set(report) == {
-        "run", "status", "steps", "last_step", "verdict", "alerts", "lint", "blind", "lost", "bad_lines", "troubles",
+        "run", "status", "steps", "last_step", "warming", "verdict", "alerts", "lint", "blind", "lost", "bad_lines",
+        "troubles",
     }  # fmt: skip
     assert report["troubles"] == []
     assert (report["run"], report["steps"], report["status"], report["verdict"]) == ("run", 40, "ended", "critical")
@@ -45,6 +46,65 @@ def test_a_healthy_run_exits_0(trainer, root: Path, capsys) -> None:
     healthy(trainer)
     assert check.main(["run", "--root", str(root), "--fail-on", "warning"]) == 0
     assert capsys.readouterr().out.startswith("OK: run (ended, 30 steps, last 29)")
+
+
+def test_a_short_run_says_how_far_the_warm_up_is(trainer, root: Path, capsys) -> None:
+    healthy(trainer, 4)
+    assert check.main(["run", "--root", str(root)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("OK: run (ended, 4 steps, last 3), warming up 4/10: only the guards speak so far\n")
+    assert "warming up: length_collapse 4/10," in text and "length_collapse (warming)" not in text
+    check.main(["run", "--root", str(root), "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["warming"] == [4, 10]
+    assert {"rule": "length_collapse", "status": "warming", "reason": "warming up 4/10", "help": ""} in report["blind"]
+
+
+def test_each_alert_names_its_runbook(collapsed, root: Path, capsys) -> None:
+    check.main(["run", "--root", str(root)])
+    text = capsys.readouterr().out
+    assert "runbook: docs/signatures/length_collapse.md" in text
+    assert text.count("runbook: ") == text.count("\n[")
+
+
+def snoozed(watch, signature: str, **mark: object) -> None:
+    monitor = watch(actor="ana")
+    monitor.tick()
+    with monitor.store.cursor() as con:
+        alert = next(a for a in query.alerts(con, 1) if a.signature == signature)
+    monitor.requests.mark(1, alert_id=alert.alert_id, by=None, text="data were wrong", **mark)
+    monitor.stop()
+
+
+def test_a_false_alarm_and_an_explained_alert_do_not_count_and_a_snooze_never_hides_a_critical(
+    collapsed, watch, root: Path, capsys
+) -> None:
+    snoozed(watch, "length_collapse", kind="snooze", until_step=500)
+    assert check.main(["run", "--root", str(root)]) == 1
+    capsys.readouterr()
+    snoozed(watch, "length_collapse", kind="false_alarm")
+    assert check.main(["run", "--root", str(root), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    counts = {a["signature"]: (a["severity"], a["counts"]) for a in report["alerts"]}
+    assert counts["length_collapse"] == ("critical", False) and counts["accuracy_collapse"] == ("critical", False)
+    check.main(["run", "--root", str(root)])
+    assert "called a false alarm by ana: data were wrong" in capsys.readouterr().out
+
+
+def test_a_snoozed_warning_does_not_count_until_its_step(trainer, watch, root: Path, capsys) -> None:
+    with trainer.open() as recorder:
+        for step in range(30):
+            recorder.scalars(step, {"truncated_frac": (0.97, 256.0)})
+            trainer.step(recorder, step, length=35.0 + (step % 3))
+    assert check.main(["run", "--root", str(root), "--fail-on", "warning"]) == 1
+    snoozed(watch, "truncation_saturated", kind="snooze", until_step=40)
+    assert check.main(["run", "--root", str(root), "--fail-on", "warning"]) == 0
+    assert "snoozed until step 40 by ana: data were wrong" in capsys.readouterr().out
+    with trainer.open(launch="b", start="resume", first_step=30) as recorder:
+        for step in range(30, 45):
+            recorder.scalars(step, {"truncated_frac": (0.97, 256.0)})
+            trainer.step(recorder, step, length=35.0 + (step % 3))
+    assert check.main(["run", "--root", str(root), "--fail-on", "warning"]) == 1
 
 
 def test_a_run_without_a_finished_step_exits_0(trainer, root: Path, capsys) -> None:

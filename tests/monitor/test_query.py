@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
 
+from regimescope.detectors.incidents import UNNAMED
 from regimescope.monitor import query
 from regimescope.monitor.ingest import Ingester
 from regimescope.monitor.store import Store
@@ -151,6 +153,35 @@ def test_paths_and_slices_come_in_one_query(trainer, store: Store) -> None:
         assert [series.steps for series in found.values()] == [[1, 2], [1, 2]]
 
 
+def test_the_cause_of_an_incident_is_the_earliest_alert_that_names_a_failure(collapsed, watch) -> None:
+    monitor = watch()
+    monitor.tick()
+    rows = [
+        ("early_accuracy", 3, None, "R2"), ("accuracy_collapse", 5, None, None), ("zero_signal", 6, "nonfinite", "R3"),
+        ("repetition_collapse", 9, None, None), ("length_collapse", 12, None, "R4"),
+    ]  # fmt: skip
+    one = "00000000-0000-0000-0000-000000000001"
+    with monitor.store.cursor() as con:
+        for signature, onset, by, driver in rows:
+            con.execute(
+                """INSERT INTO alert (run_key, incident_id, alert_id, launch_no, signature, rule, rule_version, ordinal,
+                       severity, driver, step_onset, step_detected, step_last, state, inhibited_by)
+                   VALUES (9, ?, uuid(), 0, ?, ?, 'x', 0, 'critical', ?, ?, 20, 30, 'firing', ?)""",
+                [one, signature, signature, driver, onset, by],
+            ).fetchall()
+        (found,) = query.incidents(con, 9)
+        assert (found.signature, found.step_onset, found.driver) == ("repetition_collapse", 3, "R4")
+        con.execute("DELETE FROM alert WHERE signature IN ('repetition_collapse', 'length_collapse')").fetchall()
+        (found,) = query.incidents(con, 9)
+        assert (found.signature, found.driver) == ("early_accuracy", "R2")
+
+
+def test_the_signatures_that_name_no_failure_are_those_of_the_detectors() -> None:
+    text = (Path(query.__file__).parent / "schema.sql").read_text()
+    listed = re.search(r"signature IN \(([^)]+)\) AS unnamed", text)
+    assert listed and sorted(name.strip(" '") for name in listed[1].split(",")) == sorted(UNNAMED)
+
+
 def test_incidents_name_their_alerts(collapsed, watch) -> None:
     monitor = watch()
     monitor.tick()
@@ -162,7 +193,9 @@ def test_incidents_name_their_alerts(collapsed, watch) -> None:
             (a for a in alerts if a.incident_id == incident.incident_id), key=lambda a: (a.step_onset, a.rule)
         )
         assert [a.alert_id for a in mine] == list(incident.alerts)
-        assert incident.signature == next((a.signature for a in mine if a.inhibited_by is None), None)
+        shown = sorted((a for a in mine if a.inhibited_by is None), key=lambda a: a.signature in UNNAMED)
+        assert incident.signature == next((a.signature for a in shown), None)
+        assert incident.driver == next((a.driver for a in [*shown, *mine] if a.driver), None)
         assert (incident.step_onset, incident.step_last) == (mine[0].step_onset, max(a.step_last for a in mine))
         assert incident.firing == any(a.open for a in mine) and not incident.superseded
 

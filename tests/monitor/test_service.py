@@ -129,6 +129,32 @@ def test_a_paused_trainer_is_alive_and_named_so(running, watch) -> None:
     assert live.state_since is not None and live.median_step_s is not None
 
 
+def test_a_snooze_is_of_a_signature_and_holds_for_later_alerts_of_that_name(collapsed, watch) -> None:
+    monitor = watch(actor="ana")
+    monitor.tick()
+    with monitor.store.cursor() as con:
+        known = query.alerts(con, 1)
+        one = next(a for a in known if a.signature == "length_collapse")
+        con.execute(
+            "INSERT INTO alert SELECT * REPLACE (uuid() AS alert_id, 7 AS ordinal) FROM alert WHERE alert_id = ?",
+            [one.alert_id],
+        ).fetchall()
+        later = next(a for a in query.alerts(con, 1) if a.ordinal == 7)
+
+    def said(alert: query.AlertRow) -> tuple[str | None, int | None]:
+        monitor.tick()
+        with monitor.store.cursor() as con:
+            return next((a.mark, a.until_step) for a in query.alerts(con, 1) if a.alert_id == alert.alert_id)
+
+    monitor.requests.mark(1, kind="acknowledge", alert_id=later.alert_id, by=None)
+    monitor.requests.mark(1, kind="snooze", alert_id=one.alert_id, by=None, until_step=60)
+    assert said(later) == said(one) == ("snooze", 60)
+    others = [a for a in known if a.signature != "length_collapse"]
+    assert others and all(said(a) == (None, None) for a in others)
+    monitor.requests.mark(1, kind="reopen", alert_id=later.alert_id, by=None)
+    assert said(later) == said(one) == ("reopen", None)
+
+
 def test_a_mark_goes_through_the_segment_to_the_alert(collapsed, watch, root: Path) -> None:
     monitor = watch(actor="ana")
     monitor.tick()

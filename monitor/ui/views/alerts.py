@@ -17,7 +17,7 @@ from regimescope.monitor.ui.figures import CONFIG, Mark, incident_timeline
 from regimescope.monitor.ui.header import REVIEW_OPEN
 from regimescope.monitor.ui.session import chosen_run, plain_errors, theme
 from regimescope.monitor.ui.texts import signature_text, weight
-from regimescope.monitor.ui.verdict import LINT
+from regimescope.monitor.ui.verdict import LINT, alert_line, of_slice
 from regimescope.monitor.ui.views.card import alert_card
 
 
@@ -62,7 +62,7 @@ def _nothing(facts: RunFacts) -> None:
     st.text("No step has been seen yet." if step is None else f"Nothing has fired up to step {step:,}.")
     pending = [alert for alert in facts.alerts if alert.state == "pending"]
     for alert in pending:
-        st.text(f"Under suspicion: {signature_text(alert.signature).title.lower()} since step {alert.step_onset}")
+        st.text(f"Under suspicion: {alert_line(alert)}")
 
 
 def _choose(shown: Sequence[AlertRow], facts: RunFacts) -> AlertRow:
@@ -91,7 +91,8 @@ def _timeline(facts: RunFacts, shown: Sequence[AlertRow], chosen: AlertRow) -> N
 def timeline_text(alerts: Sequence[AlertRow]) -> str:
     """The timeline in words, for those who cannot see it."""
     parts = [
-        f"{signature_text(a.signature).title}, {a.severity}, from step {a.step_onset} to {a.step_last}, {a.state}"
+        f"{signature_text(a.signature).title}{of_slice(a)}, {a.severity}, from step {a.step_onset} to {a.step_last}, "
+        f"{a.state}"
         for a in alerts
     ]
     return "Alerts over steps: " + "; ".join(parts)
