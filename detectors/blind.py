@@ -30,11 +30,12 @@ def required(rule: Rule) -> list[str]:
 class Sightings:
     """When each named metric was last there, in points, and its usual interval; a fixed number of names."""
 
-    __slots__ = ("_gap", "_gap_before", "_interval", "_last", "_names", "_present", "_step", "index")
+    __slots__ = ("_absent", "_gap", "_gap_before", "_interval", "_last", "_names", "_present", "_step", "index")
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset(names)
-        self._present: set[str] = set()  # at the newest point
+        self._present: frozenset[str] = frozenset()  # at the newest point
+        self._absent = self._names
         self._last: dict[str, int] = {}  # of those that are not there now
         self._interval: dict[str, float] = {}
         self.index = -1
@@ -44,9 +45,10 @@ class Sightings:
     def update(self, step: int, metrics: Mapping[str, float]) -> None:
         self._gap_before, self._gap, self._step = self._gap, step - self._step, step
         self.index += 1
-        present = metrics.keys() & self._names
-        if present == self._present:
+        keys = metrics.keys()
+        if keys >= self._present and keys.isdisjoint(self._absent):
             return
+        present = self._names.intersection(metrics)
         for name in self._present:
             self._last[name] = self.index - 1
         for name in present - self._present:
@@ -56,7 +58,7 @@ class Sightings:
                 self._interval[name] = old + (gap - old) / 4
         for name in present & self._present:
             self._interval[name] = 1.0
-        self._present = present
+        self._present, self._absent = present, self._names - present
 
     def every(self, rule: Rule) -> int:
         """Steps between two values of what a rule needs, 1 where each step has one: an onset is no finer."""
@@ -67,8 +69,8 @@ class Sightings:
         return max(1, round(max(points) * min(self._gap, self._gap_before)))
 
     @property
-    def _seen(self) -> set[str]:
-        return self._present | self._last.keys()
+    def _seen(self) -> frozenset[str]:
+        return self._present.union(self._last)
 
     def missing(self, name: str) -> str | None:
         """Why a metric is of no use now; None: it is there."""

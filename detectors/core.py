@@ -8,24 +8,22 @@ rules.toml.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+
+from regimescope.detectors.means import decay
 
 Transform = Callable[[float], float]
 
 RECOMPUTED_AT = frozenset((8, 10, 13, 16, 20, 25, 32, 40))
 "Accepted points at which the scale is computed again; after the last it is fixed."
 RESEAT_POINTS = 3
-_NOISE_RATE = 1 - 0.5 ** (1 / 480)
-_SETTLED = 40
-_FAR = 8
 _TO_SD = 1.4826  # median absolute deviation to standard deviation of a normal
 
 
 def log_value(value: float) -> float:
     """log, with a floor of 1e-4: lengths, entropy, KL, gradient norm."""
-    return math.log(max(value, 1e-4))
+    return math.log(value if value > 1e-4 else 1e-4)
 
 
 def logit(value: float) -> float:
@@ -37,11 +35,6 @@ def logit(value: float) -> float:
 def identity(value: float) -> float:
     """The value itself: rewards."""
     return value
-
-
-def decay(half_life: float) -> float:
-    """Rate of an exponential mean with this half-life in points."""
-    return 1.0 - math.exp(-math.log(2) / half_life)
 
 
 def median(values: Sequence[float]) -> float:
@@ -90,9 +83,9 @@ class Shift:
 
     __slots__ = (
         "_before_left", "_buffer", "_burn_in", "_cap", "_clip", "_fast_rate", "_floor", "_half", "_k", "_min_points",
-        "_reseat", "_settled", "_slow_half_life", "_slow_rate", "_slow_start", "_steady", "_steps", "_transform",
-        "_weight", "accepted", "before", "effect", "evidence", "fast", "onset", "onset_point", "scale", "seen",
-        "sign", "slow", "value",
+        "_plain", "_reseat", "_settled", "_slow_half_life", "_slow_rate", "_slow_start", "_steady", "_steps",
+        "_transform", "_weight", "accepted", "before", "effect", "evidence", "fast", "onset", "onset_point", "scale",
+        "seen", "sign", "slow", "value",
     )  # fmt: skip
 
     def __init__(
@@ -131,6 +124,7 @@ class Shift:
         self._before_left = 0
         self._weight: float | None = None
         self._steady = False  # the scale is fixed and no reference is being looked for
+        self._plain = False  # steady, with one reference at its full half-life: nearly all points of a long run
 
     @property
     def points_since_onset(self) -> int:
@@ -149,18 +143,40 @@ class Shift:
             self.before = self.slow
         self._before_left = self._settled
         self._reseat = []
-        self._steady = False
+        self._steady = self._plain = False
         self.evidence = self.effect = 0.0
 
     def update(self, step: int, value: float, weight: float | None = None) -> None:
         """One finite value. `weight`: items behind a fraction, whose standard error is then a floor of the scale."""
         self.seen += 1
-        if self.seen <= self._burn_in:
+        if not self._plain:
+            if self.seen > self._burn_in:
+                self._first(step, self._transform(value), weight)
             return
         x = self.value = self._transform(value)
+        self.accepted = n = self.accepted + 1
+        # `_step` with all that cannot apply here left out: most of the cost of a step is made of these lines
+        fast, slow, sign = self.fast, self.slow, self.sign
+        self.fast = fast = fast + self._fast_rate * (x - fast)
+        z, clip = sign * (x - slow) / self.scale, self._clip  # type: ignore[operator]
+        s = self.evidence + (clip if z > clip else -clip if z < -clip else z) - self._k
+        if s <= 0:
+            s = 0.0
+            self.onset, self.onset_point = step, n
+        elif s > self._cap:
+            s = self._cap
+        self.evidence = s
+        if s < self._half:
+            self.slow = slow = slow + self._slow_rate * (x - slow)
+        self.effect = sign * (fast - slow)
+
+    def _first(self, step: int, x: float, weight: float | None) -> None:
+        """A point before the plain ones."""
+        self.value = x
         self.accepted += 1
         if self._steady:
             self._step(step, x, self.accepted)
+            self._plain = self.before is None and self.accepted >= self._slow_half_life
         elif self._reseat is not None:
             self._collect(step, x)
         else:
@@ -230,68 +246,3 @@ class Shift:
             if self.before is None:
                 reference = self.slow
         self.effect = self.sign * (self.fast - reference)
-
-
-class Ewma:
-    """An exponential mean that starts as a plain mean.
-
-    >>> mean = Ewma(8)
-    >>> for value in (1.0, 2.0, 3.0):
-    ...     mean.update(value)
-    >>> mean.value
-    2.0
-    """
-
-    __slots__ = ("_rate", "count", "value")
-
-    def __init__(self, half_life: float) -> None:
-        self._rate = decay(half_life)
-        self.restart()
-
-    def restart(self) -> None:
-        self.value = 0.0
-        self.count = 0
-
-    def update(self, value: float) -> None:
-        self.count = count = self.count + 1
-        rate, plain = self._rate, 1 / count
-        self.value += (rate if rate > plain else plain) * (value - self.value)
-
-
-class NoisyEwma(Ewma):
-    """An Ewma that knows its standard error under AR(1) noise."""
-
-    __slots__ = ("_far", "_near", "_past")
-
-    def restart(self) -> None:
-        super().restart()
-        self._past: deque[float] = deque(maxlen=_FAR)
-        self._near = self._far = 0.0  # mean |difference| over 1 point, over _FAR points
-
-    def update(self, value: float) -> None:
-        super().update(value)
-        count, past = self.count, self._past
-        if count > 1:
-            self._near += max(_NOISE_RATE, 1 / (count - 1)) * (abs(value - past[-1]) - self._near)
-        if count > _FAR:
-            self._far += max(_NOISE_RATE, 1 / (count - _FAR)) * (abs(value - past[0]) - self._far)
-        past.append(value)
-
-    def standard_error(self) -> float:
-        """Of the mean, times 1.5 for what AR(1) leaves out.
-
-        From differences over 1 and m = 8 points, which a slow drift hardly moves: with AR(1) noise
-        E|d_m| = 2·sigma·sqrt((1 - phi^m)/pi), so (E|d_1|/E|d_m|)² = (1 - phi)/(1 - phi^m), solved for phi by iteration.
-        Then var = sigma² · a/(2 - a) · (1 + phi·b)/(1 - phi·b) with a the rate and b = 1 - a.
-        """
-        if self._near <= 0:
-            return 0.0
-        least = 0.3 if self.count < _SETTLED else 0.0  # few differences say little about phi
-        ratio = (self._near / self._far) ** 2 if self._far > 0 else 1.0
-        phi = min(0.95, max(least, 1 - ratio))
-        for _ in range(4):
-            phi = min(0.95, max(least, 1 - ratio * (1 - phi**_FAR)))
-        sigma = self._near / 2 * math.sqrt(math.pi / (1 - phi))
-        rate = max(self._rate, 1 / self.count)
-        carried = phi * (1 - rate)
-        return 1.5 * sigma * math.sqrt(rate / (2 - rate) * (1 + carried) / (1 - carried))

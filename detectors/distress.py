@@ -15,10 +15,10 @@ class Distress:
     """Accuracy down, gradient norm up x3, KL up x4, dead groups up; or accuracy at its floor, which needs no
     reference."""
 
-    __slots__ = ("_accuracy", "_core", "_dead", "_kl_ref", "_kl_step", "_last", "entropy", "grad_norm", "signs")
+    __slots__ = ("_accuracy", "_core", "_dead", "_h", "_kl_ref", "_kl_step", "_last", "entropy", "grad_norm", "signs")
 
     def __init__(self, core: Mapping[str, float]) -> None:
-        self._core = core
+        self._core, self._h = core, core["h"]
         self._accuracy = Shift(logit, -1, core["accuracy_floor"], core)
         self.grad_norm = Shift(log_value, 1, core["grad_norm_floor"], core)
         self._kl_step = Shift(log_value, 1, core["kl_floor"], core)
@@ -30,28 +30,25 @@ class Distress:
 
     def update(self, point: Point) -> None:
         """`signs` holds the metrics that show distress at this point."""
-        core, step = self._core, point.step
+        core, step, get = self._core, point.step, point.get
         signs = []
-        if (
-            self._shifted(self._accuracy, step, point.get("accuracy"), "distress_accuracy", point.get("accuracy.n"))
-            or point.accuracy_floored
-        ):
+        shifted = self._shifted(self._accuracy, step, get("accuracy"), "distress_accuracy", get("accuracy.n"))
+        if shifted or point.accuracy_floored:
             signs.append("accuracy")
-        if self._shifted(self.grad_norm, step, point.get("grad_norm"), "distress_grad_norm"):
+        if self._shifted(self.grad_norm, step, get("grad_norm"), "distress_grad_norm"):
             signs.append("grad_norm")
-        kl = point.get("kl_step")
-        if self._shifted(self._kl_step, step, kl, "distress_kl"):
+        if self._shifted(self._kl_step, step, get("kl_step"), "distress_kl"):
             signs.append("kl_step")
-        if not self._kl_step.seen and self._shifted(self._kl_ref, step, point.get("kl_ref"), "distress_kl"):
+        if not self._kl_step.seen and self._shifted(self._kl_ref, step, get("kl_ref"), "distress_kl"):
             signs.append("kl_ref")
-        dead = point.get("zero_variance_frac")
+        dead = get("zero_variance_frac")
         if (
             self._shifted(self._dead, step, dead, "distress_dead")
             and dead is not None
             and dead > core["distress_dead_value"]
         ):
             signs.append("zero_variance_frac")
-        entropy = point.get("entropy_mean")
+        entropy = get("entropy_mean")
         if entropy is not None:
             self.entropy.update(step, entropy)
         if signs:
@@ -63,7 +60,7 @@ class Distress:
         if value is None:
             return False
         shift.update(step, value, weight)
-        return shift.evidence > self._core["h"] and shift.effect > self._core[effect]
+        return shift.evidence > self._h and shift.effect > self._core[effect]
 
     def recent(self, point: Point) -> bool:
         return self._last is not None and point.index - self._last < self._core["recent"]

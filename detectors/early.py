@@ -50,15 +50,17 @@ class _Early(Detector):
             self._points += 1
         return value
 
-    def _reading(self, point: Point, low: bool, score: float, evidence: Evidence) -> Reading:
+    def _quiet(self, point: Point) -> Reading:
+        """The condition does not hold: nearly all points."""
+        self._streaks.update(point.step, None)
+        return QUIET
+
+    def _reading(self, point: Point, score: float, evidence: Evidence) -> Reading:
+        """The condition holds."""
         streaks = self._streaks
-        level: Severity | None = None
-        if low:
-            others = (point.signs | point.signs_before) - {self.rule.name}
-            level = "warning" if others else "info"
+        others = (point.signs | point.signs_before) - {self.rule.name}
+        level: Severity | None = "warning" if others else "info"
         reached = streaks.update(point.step, level)
-        if not low:
-            return QUIET
         if reached is not None:
             point.signs.add(self.rule.name)
         if self._over or self._points > self._until:
@@ -89,11 +91,13 @@ class EarlyAccuracy(_Early):
         if self._points <= self.rule.numbers["anchor_points"]:
             self._best = max(best, accuracy)
         if best < condition.value or accuracy >= condition.effect * best:
-            return self._reading(point, False, 0.0, {})
+            return self._quiet(point)
         p = min(best, 1 - 0.5 / responses)  # a best of 1 would have no deviation at all
         z = (best - accuracy) / math.sqrt(p * (1 - p) / responses)
+        if z <= condition.evidence:
+            return self._quiet(point)
         evidence = {"accuracy": accuracy, "accuracy_first_best": best, "z": z}
-        return self._reading(point, z > condition.evidence, z / condition.evidence, evidence)
+        return self._reading(point, z / condition.evidence, evidence)
 
 
 class EarlyAllWrong(_Early):
@@ -112,9 +116,10 @@ class EarlyAllWrong(_Early):
         if self._first is None:
             self._first = wrong
         condition = self._condition
-        low = wrong > condition.value and wrong >= condition.effect * self._first
+        if wrong <= condition.value or wrong < condition.effect * self._first:
+            return self._quiet(point)
         evidence = {"all_wrong_frac": wrong, "all_wrong_first": self._first}
-        return self._reading(point, low, wrong / condition.value, evidence)
+        return self._reading(point, wrong / condition.value, evidence)
 
 
 class EarlyR4(_Early):
@@ -132,9 +137,10 @@ class EarlyR4(_Early):
             return None
         self._points += 1
         condition = self._condition
-        low = ratio < condition.value and clipped > condition.effect
+        if ratio >= condition.value or clipped <= condition.effect:
+            return self._quiet(point)
         evidence = {"R4.ratio_mean": ratio, R4_CLIP: clipped}
-        return self._reading(point, low, (1 - ratio) / (1 - condition.value), evidence)
+        return self._reading(point, (1 - ratio) / (1 - condition.value), evidence)
 
 
 class EarlyPush:

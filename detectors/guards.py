@@ -10,9 +10,9 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
-from regimescope.detectors.core import Ewma
 from regimescope.detectors.driver import RELAX_NEGATIVE, Move
 from regimescope.detectors.lifecycle import QUIET, Reading, Streak, Streaks
+from regimescope.detectors.means import Ewma
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rule
 from regimescope.detectors.types import BUCKETS, Severity
@@ -31,8 +31,8 @@ class Nonfinite(Detector):
 
     def update(self, point: Point) -> Reading | None:
         metrics = point.metrics
-        # one sum in C tells that all is well; only a sum that is not finite is worth looking at key by key
-        bad = [] if math.isfinite(sum(metrics.values())) else [name for name in metrics if self._is_bad(point, name)]
+        finite = point.finite
+        bad = [] if finite is metrics else [n for n in metrics if n not in finite and self._is_bad(point, n)]
         level = self._streaks.update(point.step, "critical" if bad else None)
         if not bad:
             return QUIET

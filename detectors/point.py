@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from regimescope.detectors.declared import Declared
 from regimescope.detectors.driver import Move
@@ -21,6 +21,8 @@ class Point:
         "clean",
         "declared",
         "early_push",
+        "finite",
+        "get",
         "index",
         "metrics",
         "signs",
@@ -36,6 +38,8 @@ class Point:
         self.step = 0
         self.index = -1  # calls of update so far, from 0
         self.metrics: Mapping[str, float] = {}
+        self.finite: Mapping[str, float] = self.metrics  # the metrics that are finite: nearly always the same mapping
+        self.get: Callable[[str], float | None] = self.finite.get  # the metric if it is there and finite
         self.clean = (
             True  # False: so many rollouts failed for infrastructure that the step says nothing about the policy
         )
@@ -50,6 +54,10 @@ class Point:
     def begin(self, step: int, metrics: Mapping[str, float]) -> None:
         """The next step; the suite fills `clean` and `updated`."""
         self.step, self.metrics = step, metrics
+        # one sum in C tells that all is well; only where it is not finite are the values looked at one by one
+        finite = math.isfinite(sum(metrics.values()))
+        self.finite = metrics if finite else {name: x for name, x in metrics.items() if math.isfinite(x)}
+        self.get = self.finite.get
         self.index += 1
         self.accuracy_floored = False
         if self.signs or self.signs_before:
@@ -59,11 +67,6 @@ class Point:
         """The rollout engine got new weights."""
         self.sync_gap = None if self.sync_step is None else step - self.sync_step
         self.sync_step = step
-
-    def get(self, name: str) -> float | None:
-        """The metric if it is there and finite."""
-        value = self.metrics.get(name)
-        return value if value is not None and math.isfinite(value) else None
 
 
 class Detector(ABC):

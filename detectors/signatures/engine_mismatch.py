@@ -28,11 +28,11 @@ from regimescope.detectors.types import Evidence, Remedy, Severity
 class EngineMismatch(Detector):
     """One estimator. The alert carries the name of the level's rule; either part may be switched off."""
 
-    __slots__ = ("_core", "_level", "_reads", "_shift", "_shift_rule", "_streaks", "_sync", "_texts", "_wait")
+    __slots__ = ("_condition", "_core", "_level", "_shift", "_shift_rule", "_streaks", "_sync", "_texts", "_wait")
 
     def __init__(self, rule: Rule, shift_rule: Rule, core: Mapping[str, float], texts: Mapping[str, str]) -> None:
         super().__init__(rule)
-        condition = shift_rule.levels["warning"]
+        condition = self._condition = shift_rule.levels["warning"]
         self._core, self._texts, self._shift_rule = core, texts, shift_rule
         self._level = Above(rule) if rule.enabled else None
         # what is too small to speak even after the shift counts as nothing
@@ -50,9 +50,7 @@ class EngineMismatch(Detector):
         shift, now = self._shift, self._shifted(point.step, value)
         reached = self._streaks.update(point.step, now)
         moved = (
-            shift is not None
-            and shift.evidence >= self._core["h"] / 4
-            and shift.effect >= self._shift_rule.levels["warning"].effect / 2
+            shift is not None and shift.evidence >= self._core["h"] / 4 and shift.effect >= self._condition.effect / 2
         )
         if level is QUIET and now is None and not moved:
             return QUIET
@@ -67,7 +65,7 @@ class EngineMismatch(Detector):
         )  # fmt: skip
 
     def _shifted(self, step: int, value: float) -> Severity | None:
-        shift, condition = self._shift, self._shift_rule.levels["warning"]
+        shift, condition = self._shift, self._condition
         if shift is None:
             return None
         shift.update(step, value)

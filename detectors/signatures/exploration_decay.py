@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from regimescope.detectors.core import Ewma, NoisyEwma, log_value
+from regimescope.detectors.core import log_value
 from regimescope.detectors.driver import BucketHistory, Move
 from regimescope.detectors.lifecycle import QUIET, Reading, Streaks
+from regimescope.detectors.means import Ewma, NoisyEwma
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rule
 from regimescope.detectors.types import Severity

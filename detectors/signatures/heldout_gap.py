@@ -21,8 +21,8 @@ import math
 from collections import deque
 from typing import NamedTuple
 
-from regimescope.detectors.core import Ewma, NoisyEwma
 from regimescope.detectors.lifecycle import QUIET, Reading, Streaks
+from regimescope.detectors.means import Ewma, NoisyEwma
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rule
 

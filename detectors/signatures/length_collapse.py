@@ -24,7 +24,7 @@ METRIC = "response_length_mean"
 class LengthCollapse(Detector):
     """Both conditions raise one alert: the shift of log length and the floor; either may be switched off."""
 
-    __slots__ = ("_benign", "_core", "_distress", "_floor", "_floor_rule", "_shift", "_streaks")
+    __slots__ = ("_benign", "_core", "_distress", "_floor", "_floor_rule", "_shift", "_still", "_streaks")
     follows_data = True
     has_grace = True
 
@@ -36,6 +36,7 @@ class LengthCollapse(Detector):
         self._shift = Shift(log_value, -1, rule.numbers["floor"], core) if rule.enabled else None
         self._floor = LengthFloor(floor_rule) if floor_rule.enabled else None
         self._streaks = Streaks(rule)
+        self._still = min(core["h"] / 4, rule.levels["info"].evidence)  # with less evidence the shift says nothing
 
     def update(self, point: Point) -> Reading | None:
         length = point.get(METRIC)
@@ -45,6 +46,9 @@ class LengthCollapse(Detector):
         floored = floor is not None and floor.update(point.step, length, dead=point.accuracy_floored)
         if shift is not None:
             shift.update(point.step, length)
+            if shift.evidence < self._still and (floor is None or not floor.below):
+                self._streaks.update(point.step, None)
+                return QUIET
         level = self._level(point)
         reached = self._streaks.update(point.step, level)
         holds = (

@@ -31,7 +31,7 @@ _LEAST = 1e-3  # a mean log r of this size is next to none
 
 def depth(log_ratio: float) -> float:
     """log of how far below 0 the mean log r lies."""
-    return math.log(max(-log_ratio, _LEAST))
+    return math.log(-log_ratio if log_ratio < -_LEAST else _LEAST)
 
 
 class NegativePush(Detector):

@@ -19,10 +19,11 @@ from regimescope.detectors.types import Severity
 class _Rise:
     """The up-shift of one of the two metrics."""
 
-    __slots__ = ("_core", "metric", "rule", "shift", "streaks", "value")
+    __slots__ = ("_half", "_quarter", "metric", "rule", "shift", "streaks", "value")
 
     def __init__(self, rule: Rule, core: Mapping[str, float]) -> None:
-        self.rule, self.metric, self._core = rule, rule.metric, core
+        self.rule, self.metric = rule, rule.metric
+        self._half, self._quarter = core["h"] / 2, core["h"] / 4
         self.shift = Shift(logit, 1, rule.numbers["floor"], core)
         self.streaks = Streaks(rule)
         self.value = 0.0
@@ -33,7 +34,7 @@ class _Rise:
         shift = self.shift
         shift.update(step, value)
         level: Severity | None = None
-        if shift.evidence > self._core["h"] / 2:
+        if shift.evidence > self._half:
             for name, condition in self.rule.levels.items():
                 if shift.effect > condition.effect and shift.evidence > condition.evidence and value > condition.value:
                     level = "critical" if name == "critical" else "warning"
@@ -41,9 +42,7 @@ class _Rise:
 
     @property
     def holds(self) -> bool:
-        return (
-            self.shift.evidence >= self._core["h"] / 4 and self.shift.effect >= self.rule.levels["warning"].effect / 2
-        )
+        return self.shift.evidence >= self._quarter and self.shift.effect >= self.rule.levels["warning"].effect / 2
 
 
 class RepetitionCollapse(Detector):
@@ -74,14 +73,15 @@ class RepetitionCollapse(Detector):
                 continue
             seen = True
             one_reached, one_now = rise.update(step, value)
-            if RANK[one_reached] > RANK[reached]:
+            if one_reached is not None and RANK[one_reached] > RANK[reached]:
                 reached, row = one_reached, rise.rule
-            now = one_now if RANK[one_now] > RANK[now] else now
+            if one_now is not None and RANK[one_now] > RANK[now]:
+                now = one_now
         repetition = point.get(self._level_rule.metric)
         if self._level is not None and repetition is not None:
             seen = True
             guard = self._level.update(step, repetition)
-            if RANK[guard] > RANK[reached]:
+            if guard is not None and RANK[guard] > RANK[reached]:
                 reached, row = guard, self._level_rule
         if not seen:
             return None

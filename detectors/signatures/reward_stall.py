@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from regimescope.detectors.core import NoisyEwma
 from regimescope.detectors.lifecycle import QUIET, Reading, Streaks
+from regimescope.detectors.means import NoisyEwma
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rule
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regimescope.detectors import core, load_rules
+from regimescope.detectors import core, load_rules, means
 
 CORE = load_rules().core
+STATE = ("evidence", "effect", "onset", "points_since_onset", "slow", "fast", "accepted", "seen", "value")
 
 
 def feed(shift, values, first=0):
@@ -49,6 +50,28 @@ def test_evidence_is_the_direct_cusum(sign):
     assert frozen.slow == reference
     expected = first + direct_cusum(rest, sign, reference, scale)
     assert frozen.evidence == pytest.approx(min(2 * CORE["h"], expected))
+
+
+@given(seed=st.integers(0, 1000), sign=st.sampled_from((-1, 1)), jump=st.floats(-1, 1))
+def test_points_of_a_long_run_are_those_of_the_general_path_to_the_last_digit(seed, sign, jump):
+    class General(core.Shift):
+        """Never takes the short path."""
+
+        __slots__ = ()
+
+        def update(self, step, value, weight=None):
+            self._plain = False
+            super().update(step, value, weight)
+
+    short, general = (kind(core.log_value, sign, 0.05, CORE) for kind in (core.Shift, General))
+    for step, x in enumerate(noise(160, seed, 0.2)):
+        value = math.exp(x + (jump if step > 75 else 0))
+        if step == 90:
+            short.reseat(), general.reseat()
+        short.update(step, value)
+        general.update(step, value)
+        assert [getattr(short, name) for name in STATE] == [getattr(general, name) for name in STATE]
+    assert short._plain  # it was taken
 
 
 def test_page_hinkley_of_river_alarms_within_five_steps():
@@ -127,7 +150,7 @@ def test_standard_error_of_the_mean_is_right_up_to_its_allowance(phi):
     """Monte Carlo: 1.5 x the spread of the exponential mean over 300 AR(1) series, within a third."""
     ends, errors = [], []
     for seed in range(300):
-        rng, x, mean = random.Random(seed), 0.0, core.NoisyEwma(8)
+        rng, x, mean = random.Random(seed), 0.0, means.NoisyEwma(8)
         for _ in range(150):
             x = phi * x + math.sqrt(1 - phi**2) * rng.gauss(0, 1)
             mean.update(x)

@@ -35,6 +35,13 @@ def test_finite_enough(row):
     assert run([row] * 3) == {}
 
 
+def test_an_infinite_bound_hides_no_other_metric(traces):
+    rows = traces.incident("length", 60, 100, 3)
+    plain = run(rows)
+    assert plain
+    assert run([row | {"neg.w_max": math.inf, "R2.w_max": math.inf} for row in rows]) == plain
+
+
 def test_length_floor_from_the_second_point():
     found = run([{"response_length_mean": x} for x in (35.0, 4.0, 4.0)])["length_collapse", "critical"]
     assert (found.step_onset, found.step_detected) == (1, 2)
