@@ -73,6 +73,12 @@ def test_a_failure_of_all_is_one_alert_and_dimmed_ones(trainer, watch) -> None:
     assert all(a.inhibited_by for a in found if a.slice)
     assert len({a.incident_id for a in found}) == 1
     assert len({a.alert_id for a in found}) == len(found)
+    with read_run(trainer.run_dir, None, rollouts=False) as view:
+        report = make_report(view)
+    text = as_text(report)
+    short = "length_collapse, explained by length_collapse: " + ", ".join(f"env={task}" for task in TASKS)
+    assert short in text.replace("\n    ", " ") and "length_collapse (env=" not in text
+    assert not any(a["counts"] for a in report.alerts if a["slice"]) and report.verdict == "critical"
 
 
 def test_live_gives_the_same_as_a_replay(trainer, watch, monkeypatch: pytest.MonkeyPatch) -> None:
