@@ -203,7 +203,7 @@ class NoSignal(Detector):
 
 
 class Above(Detector):
-    """|metric| above the value of a level: truncation, infrastructure, engine mismatch."""
+    """|metric| above the value of a level: truncation, engine mismatch."""
 
     __slots__ = ("_inclusive", "_least", "_policy", "_streaks")
 

@@ -17,6 +17,7 @@ from regimescope.detectors.driver import BucketHistory
 from regimescope.detectors.early import EarlyAccuracy, EarlyAllWrong, EarlyPush, EarlyR4
 from regimescope.detectors.guards import Above, AccuracyFloor, Nonfinite, NoSignal
 from regimescope.detectors.incidents import LINT, Incidents, explained, inhibited
+from regimescope.detectors.infra import InfraFailed
 from regimescope.detectors.lifecycle import RANK
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rules, load_rules
@@ -64,6 +65,7 @@ class Suite:
     def _start(self) -> None:
         """Fresh state of all rules; what was found stays."""
         rules, core = self.rules, self.rules.core
+        self._unclean = rules["infra_failed"].levels["critical"].value
         self._declared = Declared()
         self._point = Point(self._declared)
         self._buckets = BucketHistory()
@@ -80,7 +82,7 @@ class Suite:
         rules = self.rules
         detectors: list[Detector] = [
             Nonfinite(rules["nonfinite"]),
-            Above(rules["infra_failed"]),
+            InfraFailed(rules["infra_failed"]),
             AccuracyFloor(rules["accuracy_floor"]),
             Above(rules["truncation_saturated"], inclusive=True, policy=True),
             UpperBound(rules["bounds_r3"]),
@@ -153,7 +155,7 @@ class Suite:
         point = self._point
         point.begin(step, metrics)
         infra = metrics.get("infra_failed_frac")
-        point.clean = infra is None or not infra > self.rules["infra_failed"].levels["critical"].value
+        point.clean = infra is None or not infra > self._unclean
         point.updated = self._updated(metrics)
         self._sightings.update(step, metrics)
         self._buckets.add(step, metrics)

@@ -55,9 +55,9 @@ def test_in_the_grace_only_critical_speaks():
 def test_guards_have_no_grace():
     suite = Suite()
     feed(suite, [{"infra_failed_frac": 0.0}] * 20)
-    assert [f.rule for f in feed(suite, [{"infra_failed_frac": 0.05}], 20, [Event(kind="resume", step=20)])] == [
-        "infra_failed"
-    ]
+    failed = {"infra_failed_frac": 0.05, "infra_failed_frac.n": 256.0}
+    found = feed(suite, [failed], 20, [Event(kind="resume", step=20)])
+    assert [f.rule for f in found] == ["infra_failed"]
 
 
 def test_a_step_that_goes_back_is_a_resume():

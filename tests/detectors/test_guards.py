@@ -1,6 +1,7 @@
 """Guards speak from the first point on."""
 
 import math
+import random
 
 import pytest
 
@@ -95,10 +96,46 @@ def test_mismatch_level_per_estimator(name, warning, critical):
     assert run([{name: 0.001}] * 5) == {}
 
 
+def failing(failed, rollouts):
+    return {"infra_failed_frac": failed / rollouts, "infra_failed_frac.n": float(rollouts)}
+
+
+def found_at(rows):
+    return [(f.severity, f.step_onset, f.step_detected) for f in run(rows).values()]
+
+
 def test_infra_failed_levels():
-    assert list(run([{"infra_failed_frac": 0.05}])) == [("infra_failed", "warning")]
-    assert list(run([{"infra_failed_frac": 0.3}])) == [("infra_failed", "critical")]
-    assert run([{"infra_failed_frac": 0.02}]) == {}
+    assert found_at([failing(13, 256)]) == [("warning", 0, 0)]
+    assert found_at([failing(52, 256)]) == [("critical", 0, 0)]
+    assert run([failing(5, 256)]) == run([failing(6, 256)]) == {}  # 2 %, and what chance gives now and then
+
+
+@pytest.mark.parametrize("rollouts", [24, 32, 64, 128, 256, 512, 4096])
+def test_a_fifth_of_the_rollouts_failing_is_found_at_once(rollouts):
+    assert found_at([failing(1, rollouts), failing(rollouts // 5 + 1, rollouts)])[0][0] == "critical"
+
+
+@pytest.mark.parametrize(("rollouts", "points"), [(512, 1), (256, 1), (128, 2), (96, 3), (32, 7)])
+def test_one_in_twenty_failing_is_found_within_some_150_rollouts(rollouts, points):
+    """13 of 256 at once, a smaller batch as soon as it has added up."""
+    failed = [round(0.0508 * rollouts * (i + 1)) - round(0.0508 * rollouts * i) for i in range(10)]
+    ((severity, onset, detected),) = found_at([failing(0, rollouts)] * 20 + [failing(n, rollouts) for n in failed])
+    assert severity == "warning" and 20 <= onset <= 21 and detected - 19 <= points
+
+
+@pytest.mark.parametrize("rollouts", [16, 32, 64, 128, 256, 512])
+def test_random_failures_of_one_in_150_are_no_warning(rollouts):
+    """At most 0.05 per 1,000 steps; a limit of 2 % of a batch gave some 7 with batches of 256."""
+    rng = random.Random(rollouts)
+    rows = [failing(sum(rng.random() < 0.0067 for _ in range(rollouts)), rollouts) for _ in range(5_000)]
+    assert max(row["infra_failed_frac"] for row in rows) > 0.02 or rollouts > 256
+    assert run(rows) == {}
+
+
+def test_without_the_number_of_rollouts_two_points_are_needed():
+    assert run([{"infra_failed_frac": 0.05}, *[{"infra_failed_frac": 0.0}] * 3] * 5) == {}
+    assert found_at([{"infra_failed_frac": 0.05}] * 3) == [("warning", 0, 1)]
+    assert found_at([{"infra_failed_frac": 0.3}]) == [("critical", 0, 0)]
 
 
 def test_points_without_a_verdict_on_the_policy_enter_nothing():
