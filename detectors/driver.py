@@ -1,28 +1,32 @@
 """The driver: the signature says what fails, the buckets say which regime pulls. And which bound to move, if it binds.
 
 `BucketHistory` keeps the last points of the four regimes; `drive` scores each regime over the points from onset - 5 to
-now: its bound binds, its gradient mass or token share moved, its mean log r doubled, it holds the largest entropy
-effect of the right sign.
+now: its bound binds, its weights are not those of DISPO's bounds on the same tokens, it pulls more than before, its
+mean log r doubled, it holds the largest entropy effect of the right sign. A name needs a clear lead; else it is
+unclear, and the candidates are named.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from regimescope.detectors.core import logit
 from regimescope.detectors.declared import Declared
 from regimescope.detectors.rules import Rules
+from regimescope.detectors.score import KEYS, REGIME_KEYS, Row, Score, finite, present, pushed_by, score_of
 from regimescope.detectors.types import REGIMES, Direction, Evidence, Remedy
 
-_COLUMNS = ("token_frac", "grad_mass", "clip_high_frac", "clip_low_frac", "log_ratio_mean", "entropy_effect")
-KEYS = tuple(f"{regime}.{column}" for regime in REGIMES for column in _COLUMNS)
 _KEPT = 64
 _BEFORE = 5  # steps before the onset that serve as reference
 
-Row = tuple[float | None, ...]
+PAPER: Mapping[str, str] = {
+    "repetition_collapse": "R3",
+    "length_collapse": "R4",
+    "exploration_decay": "R1 or R2",
+    "entropy_collapse": "R2",
+}
+"The cause that DISPO (2602.00983) reports: A<0 held too tightly, or A>0 weighted too much. Shown, never assumed."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +48,6 @@ class Move:
     text: str | None = None
     "Key of the texts, where the one of bound and direction does not fit."
 
-    def open(self, declared: Declared) -> bool:
-        """Whether the bound is not yet at its target, as far as is known."""
-        value = declared.bounds.get(self.bound)
-        if value is None:
-            return True
-        return value > self.target if self.direction == "lower" else value < self.target
-
 
 RELAX_NEGATIVE = (
     Move(regime="R4", side="low", bound="neg.w_min", direction="lower", target=0.0),
@@ -58,17 +55,25 @@ RELAX_NEGATIVE = (
 )
 "Repetition and length collapse; DISPO (2602.00983), ablation of the negative pair."
 
+PUBLISHED: Mapping[str, tuple[str, float]] = {
+    "R1": ("pos.w_max", 11.0),
+    "R2": ("pos.w_min", 0.8),
+    "R3": ("neg.w_max", 101.0),
+    "R4": ("neg.w_min", 0.0),
+}
+"The bound of each regime as DISPO publishes it: where to go when the gap to its weights names the driver."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
     """The regime, the evidence for it, and the remedy."""
 
     regime: str | None = None
-    "R1 .. R4; None without evidence."
+    "R1 .. R4; None without evidence, or where it cannot decide."
     evidence: Evidence = field(default_factory=dict)
-    "Bucket numbers behind it."
+    "`attribution` says how it came about; the bucket numbers behind it."
     remedy: Remedy
-    "A bound only if it binds."
+    "A bound only if it binds, or is missing."
 
 
 class BucketHistory:
@@ -82,7 +87,7 @@ class BucketHistory:
 
     def add(self, step: int, metrics: Mapping[str, float]) -> None:
         row = tuple(map(metrics.get, KEYS))
-        if row.count(None) < len(KEYS):
+        if row[: len(REGIME_KEYS)].count(None) < len(REGIME_KEYS):
             self._rows.append((step, row))
 
     def forget_from(self, step: int) -> None:
@@ -92,24 +97,29 @@ class BucketHistory:
     def between(self, first: int, last: int) -> list[tuple[int, Row]]:
         return [row for row in self._rows if first <= row[0] <= last]
 
+    @property
+    def seen(self) -> bool:
+        """Whether the log has buckets at all."""
+        return bool(self._rows)
+
     def largest_entropy_effect(self) -> float | None:
         """The regime sum of the largest size at the newest point that has any, with its sign."""
         for _, row in reversed(self._rows):
-            effects = [effect for regime in REGIMES if (effect := _finite(row, regime, "entropy_effect")) is not None]
+            effects = [effect for regime in REGIMES if (effect := finite(row, regime, "entropy_effect")) is not None]
             if effects:
                 return max(effects, key=abs)
         return None
 
     def entropy_effect(self, regime: str, first: int) -> float | None:
         """Sum of a regime's measured entropy effect since step `first`; None: it is not logged."""
-        effects = _present([row for row in self._rows if row[0] >= first], regime, "entropy_effect")
+        effects = present([row for row in self._rows if row[0] >= first], regime, "entropy_effect")
         return sum(effects) if effects else None
 
     def on_policy(self) -> bool:
         """Every ratio of the newest point is 1: there is nothing in any regime."""
         if not self._rows:
             return False
-        shares = [_finite(self._rows[-1][1], regime, "token_frac") for regime in REGIMES]
+        shares = [finite(self._rows[-1][1], regime, "token_frac") for regime in REGIMES]
         return all(share == 0 for share in shares)
 
 
@@ -122,6 +132,7 @@ def drive(
     step: int,
     moves: Sequence[Move],
     otherwise: str,
+    signature: str = "",
     entropy: int = 0,
 ) -> Driver:
     """The driver of a failure that began at `onset` and is looked at in `step`, and its remedy.
@@ -129,119 +140,96 @@ def drive(
     `moves`: bounds that can help; `otherwise`: remedy when none binds; `entropy`: +1, -1 where the failure has a sign
     of entropy.
     """
+    paper = PAPER.get(signature)
+    known: dict[str, float | str | bool | None] = {} if paper is None else {"paper_expects": paper}
     rows = history.between(onset - _BEFORE, step)
     if not rows:
-        return Driver(remedy=Remedy(text=rules.texts["no_evidence"]))
-    scores = {regime: _score(regime, rows, history, declared, rules.core, entropy) for regime in REGIMES}
-    found = {regime: score for regime, score in scores.items() if score.total > 0}
-    if not found:
-        return Driver(remedy=Remedy(text=otherwise))
-    proposals = [move for move in moves if move.regime in found and _helps(move, found, declared)]
-    if proposals:
-        move = max(proposals, key=lambda move: (found[move.regime].total, found[move.regime].share(move.side)))
-        regime = move.regime
-        share = f"{100 * found[regime].share(move.side):.0f}"
-        text = rules.texts[move.text or f"{move.bound.replace('.', '_')}_{move.direction}"].format(share=share)
-        remedy = Remedy(bound=move.bound, direction=move.direction, target=move.target, text=text)
-    else:
-        regime = max(found, key=lambda regime: (found[regime].total, found[regime].token_share))
-        remedy = Remedy(text=otherwise)
-    return Driver(regime=regime, evidence=found[regime].evidence(regime), remedy=remedy)
+        text = _nothing_logged(history, declared, rules.texts, paper)
+        return Driver(evidence={"attribution": "no buckets", **known}, remedy=Remedy(text=text))
+    if not declared.clip_is_evidence:
+        text = rules.texts["proximal"]
+        return Driver(evidence={"attribution": "ratios proximal", **known}, remedy=Remedy(text=text))
+    scores = [score_of(regime, rows, history.bounds_step, declared, rules.core, entropy) for regime in REGIMES]
+    ranked = sorted((s for s in scores if s.total > 0), key=lambda s: (s.total, s.token_share), reverse=True)
+    of_bounds = any(sign.startswith(("clipped", "weights")) for score in scores for sign in score.signs)
+    pushed = None if of_bounds else _diverges(rows, rules)
+    if not ranked:
+        return Driver(
+            evidence={"attribution": "no regime stands out", **known}, remedy=Remedy(text=pushed or otherwise)
+        )
+    lead, least = rules.core["driver_lead"], rules.core["driver_least"]
+    close = [score for score in ranked if ranked[0].total - score.total < lead]
+    if len(close) > 1 or ranked[0].total < least:
+        names = " or ".join(sorted(score.regime for score in close))
+        shown: dict[str, float | str | bool | None] = {"attribution": "unclear", "candidates": names, **known}
+        for score in close:
+            shown |= {name: value for name, value in score.evidence().items() if name != "driver_signs"}
+        text = rules.texts["unclear"].format(names=names) if of_bounds else otherwise
+        return Driver(evidence=shown, remedy=Remedy(text=pushed or text))
+    best = ranked[0]
+    return Driver(
+        regime=best.regime,
+        evidence={"attribution": "measured", **known, **best.evidence()},
+        remedy=_remedy(best, moves, declared, rules, pushed or otherwise),
+    )
 
 
-@dataclass(slots=True, kw_only=True)
-class _Score:
-    total: float = 0.0
-    high: float = 0.0
-    low: float = 0.0
-    binds: dict[str, bool] = field(default_factory=dict)
-    token_share: float = 0.0
-    numbers: dict[str, float | None] = field(default_factory=dict)
-    signs: list[str] = field(default_factory=list)
+def _remedy(score: Score, moves: Sequence[Move], declared: Declared, rules: Rules, otherwise: str) -> Remedy:
+    """The move of this regime that the evidence supports; without one, what to do instead."""
+    texts = rules.texts
+    for move in moves:
+        target = declared.within(move.bound, move.target)
+        if move.regime != score.regime or not _opens(declared, move.bound, move.direction, target):
+            continue
+        if move.entropy and "entropy effect" not in score.signs:
+            continue
+        if move.side is None or score.binds.get(move.side, False):
+            text = texts[move.text or f"{move.bound.replace('.', '_')}_{move.direction}"]
+            share = f"{100 * score.shares.get(move.side or '', 0.0):.0f}"
+            return Remedy(bound=move.bound, direction=move.direction, target=target, text=text.format(share=share))
+    bound, published = PUBLISHED[score.regime]
+    sign = bound[:3]
+    if declared.fixed(sign):
+        return Remedy(text=texts["fixed"].format(side="A>0" if sign == "pos" else "A<0", otherwise=otherwise))
+    value = declared.bounds.get(bound)
+    target = declared.within(bound, published)
+    if not score.gap or value is None or value == target:
+        return Remedy(text=otherwise)
+    direction: Direction = "lower" if value > target else "raise"
+    text = texts["published"].format(
+        verb=direction.capitalize(), bound=in_words(bound), target=f"{target:g}", share=f"{100 * abs(score.gap):.2g}"
+    )
+    return Remedy(bound=bound, direction=direction, target=target, text=text)
 
-    def share(self, side: str | None) -> float:
-        return self.high if side == "high" else self.low if side == "low" else 0.0
 
-    def evidence(self, regime: str) -> dict[str, float | str | bool | None]:
-        numbers: dict[str, float | str | bool | None] = {
-            f"{regime}.{name}": value for name, value in self.numbers.items() if value is not None
-        }
-        return {**numbers, "driver_signs": ", ".join(self.signs)}
+def in_words(bound: str) -> str:
+    """As a person reads it: neg.w_min -> "w_min of A<0"."""
+    sign, _, name = bound.partition(".")
+    return f"{name} of {'A>0' if sign == 'pos' else 'A<0'}"
 
 
-def _helps(move: Move, found: Mapping[str, _Score], declared: Declared) -> bool:
-    if not move.open(declared):
+def _opens(declared: Declared, bound: str, direction: Direction, target: float) -> bool:
+    """Whether the bound can move and is not at its target yet, as far as is known."""
+    value = declared.bounds.get(bound)
+    if declared.fixed(bound[:3]):
         return False
-    score = found[move.regime]
-    if move.entropy and "entropy_effect" not in score.signs:
-        return False
-    return move.side is None or score.binds.get(move.side, False)
+    return value is None or (value > target if direction == "lower" else value < target)
 
 
-def _score(
-    regime: str,
-    rows: Sequence[tuple[int, Row]],
-    history: BucketHistory,
-    declared: Declared,
-    core: Mapping[str, float],
-    entropy: int,
-) -> _Score:
-    score = _Score()
-    sign = "pos" if regime in ("R1", "R2") else "neg"
-    if declared.bounds.get(f"{sign}.w_max") == 0:  # switched off: its tokens pull on nothing
-        return score
-    tokens = _present(rows, regime, "token_frac")
-    score.token_share = sum(tokens) / len(tokens) if tokens else 1.0  # unknown: nothing speaks against it
-    if score.token_share < core["driver_share"]:
-        return score
-    in_force = [row for row in rows if row[0] >= history.bounds_step]
-    for side in ("high", "low"):
-        shares = _present(in_force, regime, f"clip_{side}_frac")
-        share = sum(shares) / len(shares) if shares else 0.0
-        score.numbers[f"clip_{side}_frac"] = share if shares else None
-        movable = declared.bases.get(sign) != "1"
-        score.binds[side] = share > core["binds"] and declared.clip_is_evidence and movable
-        if side == "high":
-            score.high = share
-        else:
-            score.low = share
-    if any(score.binds.values()):
-        score.total += core["driver_binds"]
-        score.signs.append("clipped " + " and ".join(side for side, binds in score.binds.items() if binds))
-    masses = [_present(rows, regime, name) for name in ("grad_mass", "token_frac")]
-    score.numbers["grad_mass"] = masses[0][-1] if masses[0] else None
-    if any(len(x) > 1 and abs(logit(_late(x)) - logit(_soon(x))) > core["driver_shift"] for x in masses):
-        score.total += core["driver_mass"]
-        score.signs.append("mass moved")
-    ratios = _present(rows, regime, "log_ratio_mean")
-    score.numbers["log_ratio_mean"] = ratios[-1] if ratios else None
-    if len(ratios) > 1 and abs(_late(ratios)) > max(0.01, 2 * abs(_soon(ratios))):
-        score.total += core["driver_ratio"]
-        score.signs.append("log r doubled")
-    if entropy and _holds_entropy(regime, rows, entropy):
-        score.total += core["driver_entropy"]
-        score.signs.append("entropy_effect")
-    return score
+def _nothing_logged(history: BucketHistory, declared: Declared, texts: Mapping[str, str], paper: str | None) -> str:
+    """What to log, in the words of the run's framework; and what to look at until then."""
+    if history.seen:
+        return texts["no_buckets_now"]
+    framework = (declared.framework or "").lower().replace("_", "-")
+    known = ("regimescope", "trl", "verl", "openrlhf", "prime-rl", "slime")
+    name = next((name for name in known if framework.startswith(name)), "other")
+    expected = texts[f"check_{paper}"] if paper is not None and f"check_{paper}" in texts else texts["check_any"]
+    return texts["no_evidence"].format(log=texts[f"log_{name.replace('-', '_')}"], check=expected)
 
 
-def _holds_entropy(regime: str, rows: Sequence[tuple[int, Row]], sign: int) -> bool:
-    sums = {name: sign * sum(_present(rows, name, "entropy_effect")) for name in REGIMES}
-    return sums[regime] > 0 and sums[regime] == max(sums.values())
-
-
-def _finite(row: Row, regime: str, column: str) -> float | None:
-    value = row[REGIMES.index(regime) * len(_COLUMNS) + _COLUMNS.index(column)]
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _present(rows: Sequence[tuple[int, Row]], regime: str, column: str) -> list[float]:
-    return [value for _, row in rows if (value := _finite(row, regime, column)) is not None]
-
-
-def _soon(values: Sequence[float]) -> float:
-    first = values[: min(3, len(values) // 2)]
-    return sum(first) / len(first)
-
-
-def _late(values: Sequence[float]) -> float:
-    return sum(values[-2:]) / len(values[-2:])
+def _diverges(rows: Sequence[tuple[int, Row]], rules: Rules) -> str | None:
+    """No bound is to blame, yet the updates push ever harder: a remedy that says by how much."""
+    factors = pushed_by(rows)
+    if not factors or min(factors.values()) < rules.core["driver_push"]:
+        return None
+    return rules.texts["diverges"].format(kl=f"{factors['kl_step']:.1f}", norm=f"{factors['grad_norm']:.1f}")

@@ -15,8 +15,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from regimescope.detectors.blind import inputs
-from regimescope.detectors.driver import KEYS
 from regimescope.detectors.rules import Level, Rule, Rules
+from regimescope.detectors.score import REGIME_KEYS
 from regimescope.detectors.suite import Suite
 from regimescope.detectors.types import Event, Finding, Severity
 
@@ -59,7 +59,7 @@ def _raised(rule: Rule, core: Mapping[str, float]) -> Rule:
 def slice_inputs(rules: Rules) -> frozenset[str]:
     """Metrics that the suite of a slice can use; beside a mean its `<name>.n`."""
     read = {name for rule in rules if rule.enabled and rule.slices for name in inputs(rule)}
-    return frozenset(read.union(SIGNS, KEYS))
+    return frozenset(read.union(SIGNS, REGIME_KEYS))
 
 
 class Slices:

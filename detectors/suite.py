@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from regimescope.detectors.advice import Advice
 from regimescope.detectors.blind import Sightings, inputs, report
 from regimescope.detectors.bounds_lint import LowerBound, UpperBound
 from regimescope.detectors.declared import Declared
@@ -16,7 +17,7 @@ from regimescope.detectors.distress import Benign, Distress
 from regimescope.detectors.driver import BucketHistory
 from regimescope.detectors.early import EarlyAccuracy, EarlyAllWrong, EarlyPush, EarlyR4
 from regimescope.detectors.guards import Above, AccuracyFloor, Nonfinite, NoSignal
-from regimescope.detectors.incidents import LINT, Incidents, explained, inhibited
+from regimescope.detectors.incidents import EARLY, LINT, Incidents, explained, inhibited
 from regimescope.detectors.infra import InfraFailed
 from regimescope.detectors.lifecycle import RANK
 from regimescope.detectors.point import Detector, Point
@@ -69,6 +70,7 @@ class Suite:
         self._declared = Declared()
         self._point = Point(self._declared)
         self._buckets = BucketHistory()
+        self._advice = Advice(rules)
         self._distress, self._benign = Distress(core), Benign(core)
         self._trains: bool | None = None  # whether a gradient update was seen; None: the log cannot tell
         self._sightings = Sightings(name for rule in rules if rule.enabled for name in inputs(rule))
@@ -170,6 +172,8 @@ class Suite:
         for watch in self._watches:
             if watch.update(point):
                 changed[watch] = None
+        if self._advice.update(point):
+            changed.update(dict.fromkeys(watch for watch in self._all if watch.life.firing))
         if changed:
             self._settle(changed)
         return [self._emit(watch) for watch in changed]
@@ -197,6 +201,8 @@ class Suite:
             if watch.life.firing and watch.inhibited_by != by.get(watch.rule.name):
                 watch.inhibited_by = by.get(watch.rule.name)
                 changed[watch] = None
+        if self._advice.hold_for({**firing, **{f"whole {rule}": alert for rule, alert in self._beside.items()}}):
+            changed.update(dict.fromkeys(watch for watch in self._all if watch.life.firing and watch.moves_a_bound))
 
     def firing(self) -> dict[str, tuple[str, Severity]]:
         """The rules whose alert is open, with its signature and severity."""
@@ -213,14 +219,26 @@ class Suite:
         self._settle(changed)
         return [self._emit(watch) for watch in changed]
 
+    def _picture(self, watch: Watch) -> Finding:
+        """With the advice that stands now: an incident goes back to before its earliest onset."""
+        together = (
+            other.onset
+            for other in self._all
+            if other.life.firing and other.incident == watch.incident and other.life.severity != "info"
+            # of what another alert explains the fast path alone saw the beginning; a slow mean peaks long before
+            if other.inhibited_by is None or other.rule.signature in EARLY
+        )
+        return self._advice.revise(watch.finding(), min(together, default=watch.onset))
+
     def _emit(self, watch: Watch) -> Finding:
-        finding = watch.finding()
+        finding = self._picture(watch)
         if not watch.life.firing:
             self._closed.append(finding)
             watch.clear()
         return finding
 
     def _take(self, event: Event, step: int, changed: dict[Watch, None]) -> None:
+        self._advice.take(event)
         if event.kind == "start":
             if self._point.index >= 0:
                 self._closed.extend(replace(finding, state="resolved") for finding in self._open())
@@ -269,7 +287,7 @@ class Suite:
         return sorted([*self._closed, *self._open()], key=lambda finding: finding.step_detected)
 
     def _open(self) -> list[Finding]:
-        return [watch.finding() for watch in self._all if watch.life.firing]
+        return [self._picture(watch) for watch in self._all if watch.life.firing]
 
     def pending(self) -> list[Finding]:
         """Conditions that hold, but not yet long enough; they may vanish."""

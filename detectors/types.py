@@ -27,7 +27,7 @@ class Event:
     """Something dated that changes what the metrics mean."""
 
     kind: str
-    "start, resume, rollback, bounds_changed, curriculum, length_limit, sampling, sync, state; others are ignored."
+    "start, resume, rollback, bounds_changed, curriculum, length_limit, sampling, sync, checkpoint; others are ignored."
     step: int
     "The first step it applies to."
     data: Mapping[str, object] = field(default_factory=dict)
@@ -44,6 +44,8 @@ class Remedy:
     "Which way to move the bound."
     target: float | None = None
     "Absolute weight to move it to."
+    checkpoint: int | None = None
+    "Step of the checkpoint to go back to, under the bound above; None: no rollback is needed, or none is left."
     text: str = ""
     "One or two sentences for a person."
 

@@ -79,6 +79,7 @@ class Watch:
             step=step,
             moves=moves,
             otherwise=row.remedy,
+            signature=self.rule.signature,
             entropy=entropy,
         )
 
@@ -110,6 +111,11 @@ class Watch:
     def direction(self) -> str | None:
         """Of the newest picture."""
         return self._reading.direction
+
+    @property
+    def moves_a_bound(self) -> bool:
+        """Whether the remedy of the episode names one."""
+        return self._driver.remedy.bound is not None
 
     def reseat(self, grace: int) -> None:
         """`grace`: points in which infos and warnings wait, where the rule has a grace."""

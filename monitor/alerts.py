@@ -80,7 +80,14 @@ def _row(path: str, episode: Episode, superseded_from: int | None) -> dict[str, 
     f, launch, remedy = episode.finding, episode.launch, episode.finding.remedy
     superseded = superseded_from is not None and f.step_detected >= superseded_from
     evidence = {**f.evidence, "partial_steps": True} if episode.partial else dict(f.evidence)
-    advice = {"bound": remedy.bound, "direction": remedy.direction, "target": remedy.target, "text": remedy.text}
+    advice: dict[str, object] = {
+        "bound": remedy.bound,
+        "direction": remedy.direction,
+        "target": remedy.target,
+        "text": remedy.text,
+    }
+    if remedy.checkpoint is not None:
+        advice["checkpoint"] = remedy.checkpoint
     return {
         "alert_id": alert_id(path, launch.launch_id, f.rule, f.slice, f.ordinal),
         "incident_id": str(episode.incident_id),

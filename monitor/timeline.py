@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from regimescope.detectors import Event
-from regimescope.monitor.bounds import Bounds, WeightRule
+from regimescope.monitor.bounds import Bounds, Limits, WeightRule
 from regimescope.monitor.errors import BoundsError
+from regimescope.monitor.gap import read_gaps
 from regimescope.monitor.query import BUCKET_COLUMNS, Connection, named_bounds
 
-DATED = ("curriculum", "length_limit", "sampling", "sync", "state")
+DATED = ("curriculum", "length_limit", "sampling", "sync", "state", "checkpoint")
 "Events of the log that are passed on as they are."
 
 StepSeen = tuple[int, int, float | None, int | None]
@@ -43,7 +44,7 @@ class LaunchInfo:
     bounds: Bounds | None
     "At the start."
     facts: Mapping[str, object]
-    "objective, ratio_source and the bases of the weight rule, as events carry them."
+    "objective, framework, ratio_source, the bases of the weight rule and the limits, as events carry them."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,8 @@ def read_launches(con: Connection, run_key: int) -> list[LaunchInfo]:
     """In order of start."""
     rows = con.execute(
         """SELECT launch_no, launch_id, coalesce(started_by, 'fresh'), first_step, superseded_from, ranks,
-                  end_reason IS NOT NULL, start_revision, start_bounds, objective, ratio_source, weight_rule, state
+                  end_reason IS NOT NULL, start_revision, start_bounds, objective, ratio_source, weight_rule, state,
+                  framework, limits
            FROM launch WHERE run_key = ? ORDER BY launch_no""",
         [run_key],
     ).fetchall()
@@ -84,7 +86,8 @@ def read_launches(con: Connection, run_key: int) -> list[LaunchInfo]:
         LaunchInfo(
             launch_no=r[0], launch_id=_distinct(r[1], taken), started_by=r[2], first_step=r[3],
             superseded_from=r[4], ranks=r[5], ended=r[6], state=r[12], revision=r[7],
-            bounds=_bounds(r[8]) or _rule_bounds(r[11]), facts=_facts(r[9], r[10], r[11]),
+            bounds=_bounds(r[8]) or _rule_bounds(r[11]),
+            facts={**_facts(r[9], r[10], r[11]), **_declared(r[13], r[14])},
         )
         for r in rows
     ]  # fmt: skip
@@ -195,6 +198,9 @@ def _add_buckets(con: Connection, place: list[int], points: Mapping[int, Point],
     for step, sides in limits.items():
         if len(sides) == 2:
             points[step].bounds = BoundsAt(revision=revisions[step], bounds=Bounds.from_wire(sides))
+    in_force = {step: point.bounds.bounds for step, point in points.items() if point.bounds is not None}
+    for step, gaps in read_gaps(con, place, in_force).items():
+        points[step].metrics.update(gaps)
 
 
 def _add_acks(con: Connection, place: list[int], points: Mapping[int, Point]) -> None:
@@ -252,6 +258,19 @@ def _facts(objective: str | None, source: str | None, rule: str | None) -> dict[
         **facts,
         **{f"{sign}.base": side["base"] for sign, side in sides.items() if isinstance(side, dict) and "base" in side},
     }
+
+
+def _declared(framework: str | None, limits: str | None) -> dict[str, object]:
+    """What advice must know: whose trainer it is, and what it accepts."""
+    facts: dict[str, object] = {"framework": framework} if framework else {}
+    try:
+        accepted = Limits.from_wire(json.loads(limits)) if limits else None
+    except BoundsError:
+        accepted = None
+    for sign, side in (("pos", accepted.pos), ("neg", accepted.neg)) if accepted is not None else ():
+        if side is not None:
+            facts |= {f"{sign}.w_min.limits": side.w_min, f"{sign}.w_max.limits": side.w_max}
+    return facts
 
 
 def _bounds(text: str | None) -> Bounds | None:
