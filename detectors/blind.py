@@ -6,11 +6,12 @@ intervals.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from regimescope.detectors.declared import Declared
 from regimescope.detectors.driver import BucketHistory
 from regimescope.detectors.rules import Rule
+from regimescope.detectors.sources import family, source_line
 from regimescope.detectors.types import REGIMES, Blind
 
 _SILENT = 3
@@ -72,6 +73,10 @@ class Sightings:
     def _seen(self) -> frozenset[str]:
         return self._present.union(self._last)
 
+    def never(self, name: str) -> bool:
+        """Not once in this log."""
+        return name not in self._present and name not in self._last
+
     def missing(self, name: str) -> str | None:
         """Why a metric is of no use now; None: it is there."""
         if name in self._present:
@@ -94,18 +99,36 @@ def report(
     """What this rule can see."""
     gaps = [gap for needed in required(rule) if (gap := _none_of(needed, sightings, declared)) is not None]
     if gaps:
-        return Blind(rule=rule.name, status="blind", reason="; ".join(gaps), help=rule.help)
+        line = _help(required(rule), texts, sightings, declared)
+        return Blind(rule=rule.name, status="blind", reason="; ".join(gaps), help=line or rule.help)
     if warming is not None:
         return Blind(rule=rule.name, status="warming", reason=f"warming up {warming[0]}/{warming[1]}", help="")
     gaps = [gap for option in rule.optional if (gap := _none_of(option, sightings, declared)) is not None]
     if gaps:
         buckets = any(f"{regime}." in gap for gap in gaps for regime in REGIMES)
         hint = texts["no_regimes"] if buckets else texts["optional"]
-        return Blind(rule=rule.name, status="degraded", reason="; ".join(gaps), help=hint)
+        line = _help(rule.optional, texts, sightings, declared)
+        return Blind(rule=rule.name, status="degraded", reason="; ".join(gaps), help=line or hint)
     hollow = _hollow(rule, history, declared)
     if hollow is not None:
         return Blind(rule=rule.name, status="degraded", reason=hollow, help="")
     return Blind(rule=rule.name, status="ok", reason="", help="")
+
+
+def _help(items: Sequence[str], texts: Mapping[str, str], sightings: Sightings, declared: Declared) -> str | None:
+    """The line of the run's framework for the first input that it never logged; None: there is none."""
+    known = family(declared.framework)
+    for item in items:
+        names = item.split("|")
+        if not all(sightings.never(name) for name in names):
+            continue
+        for name in names:
+            line = source_line(declared.framework, name)
+            if line is None and known is not None and name.partition(".")[0] in REGIMES:
+                line = texts.get(f"log_{known.replace('-', '_')}")
+            if line is not None:
+                return line
+    return None
 
 
 def _none_of(alternatives: str, sightings: Sightings, declared: Declared) -> str | None:

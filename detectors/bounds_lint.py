@@ -2,6 +2,13 @@
 
 DISPO (2602.00983) reports sudden collapse of its CISPO runs when either bound of A<0 is tight. Reported apart from what
 detectors find; a bound is proposed as soon as it is declared, before it binds.
+
+>>> from regimescope.detectors import Event, Suite
+>>> start = Event(kind="start", step=0, data={"objective": "dispo", "neg.w_min": 1.0, "neg.w_max": 11.0})
+>>> for finding in Suite().update(0, {}, [start]):
+...     print(finding.signature, finding.rule, finding.severity, finding.remedy.direction, finding.remedy.target)
+bounds_lint bounds_r3 info raise 101.0
+bounds_lint bounds_r4 warning lower 0.0
 """
 
 from __future__ import annotations

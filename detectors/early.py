@@ -4,6 +4,21 @@ first points.
 They open only within the first points after the first gradient update; a change of data ends them. Alone each is an
 info. With a second sign, another early rule or a warning of the bounds lint, it is a warning: the best case for
 relaxed bounds in time. EarlyPush only adds to their evidence.
+
+>>> from regimescope.detectors import Event, Suite
+>>> suite = Suite()
+>>> bounds = Event(kind="start", step=0, data={"objective": "dispo", "ratio_source": "behaviour", "neg.w_min": 0.0})
+>>> for step in range(6):
+...     row = {"accuracy": 0.6 if step < 2 else 0.2, "accuracy.n": 256, "all_wrong_frac": 0.1 if step < 3 else 0.5}
+...     row |= {"grad_norm": 1.0 if step < 3 else 4.0}
+...     row |= {"R4.ratio_mean": 0.95 if step < 5 else 0.8, "R4.clip_low_frac": 0.9}
+...     for finding in suite.update(step, row, [bounds] if step == 0 else ()):
+...         print(step, finding.signature, finding.severity, "since", finding.step_onset)
+3 early_accuracy info since 2
+4 early_all_wrong warning since 3
+5 early_r4 warning since 5
+>>> {name: value for name, value in suite.findings()[0].evidence.items() if name.endswith("over_first")}  # early_push
+{'grad_norm_over_first': 4.0}
 """
 
 from __future__ import annotations

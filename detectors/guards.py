@@ -2,6 +2,22 @@
 
 Each class is one row (or family of rows) of rules.toml. LengthFloor and RepetitionLevel are parts of the collapse
 signatures, which raise one alert for both; the others are detectors of their own.
+
+>>> from regimescope.detectors import Suite
+>>> suite = Suite()
+>>> good = {"loss": 0.1, "accuracy": 0.6, "truncated_frac": 0.02, "infra_failed_frac": 0.0}
+>>> bad = {"accuracy": 0.02, "truncated_frac": 0.97}
+>>> for step in range(60):
+...     row = good if step < 20 else {**good, **bad}
+...     row = {**row, "loss": float("nan")} if step == 10 else {**row, "infra_failed_frac": 0.3} if step == 50 else row
+...     _ = suite.update(step, row)
+>>> for finding in suite.findings():
+...     if finding.signature != "exploration_decay":
+...         print(finding.step_detected, finding.signature, finding.severity, "since", finding.step_onset)
+10 nonfinite critical since 10
+24 truncation_saturated warning since 20
+26 accuracy_collapse critical since 24
+50 infra_failed critical since 50
 """
 
 from __future__ import annotations

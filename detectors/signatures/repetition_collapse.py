@@ -1,6 +1,14 @@
 """repetition_collapse: responses repeat themselves, in the mean (rep4_mean) or in a growing share (repetition_frac).
 
 Two shifts and the fixed level of RepetitionLevel raise one alert. No other metric is needed.
+
+>>> from regimescope.detectors import Suite
+>>> suite = Suite()
+>>> for step in range(40):
+...     for finding in suite.update(step, {"rep4_mean": 0.05 if step < 30 else 0.2 if step < 33 else 0.7}):
+...         print(step, finding.signature, finding.severity, "since", finding.step_onset)
+33 repetition_collapse warning since 29
+34 repetition_collapse critical since 29
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
 """What each rule can see of a log."""
 
+import tomllib
+from importlib import resources
+
 import pytest
 
 from regimescope.detectors import Event, Suite
+from regimescope.detectors.blind import inputs
+from regimescope.detectors.sources import source_line
 
 FULL = {
     "response_length_mean": 400.0, "accuracy": 0.5, "accuracy.n": 256.0, "entropy_mean": 0.5, "grad_norm": 1.0,
@@ -68,6 +73,50 @@ def test_a_sparse_metric_has_its_own_interval():
     rows = [FULL if step % 10 == 0 else rest for step in range(60)]
     assert blind(rows + [rest] * 5)["accuracy_floor"].status == "ok"
     assert blind(rows + [rest] * 40)["accuracy_floor"].status == "blind"
+
+
+FRAMEWORKS = ("trl", "verl", "openrlhf", "prime-rl", "slime", "regimescope")
+
+
+@pytest.mark.parametrize(
+    ("framework", "missing", "rule", "help"),
+    [
+        ("TRL 1.16.0", "zero_variance_frac", "zero_signal", "TRL logs it as frac_reward_zero_std."),
+        ("verl 0.9.1", "entropy_mean", "entropy_collapse", "verl logs it as actor/entropy."),
+        ("OpenRLHF 0.11.2", "mismatch_k1", "mismatch_k1", "OpenRLHF logs it as vllm_kl."),
+        ("regimescope 0.1", "eval.accuracy", "heldout_gap", "Set evaluation.every above 0"),
+    ],
+)
+def test_the_help_is_that_of_the_run_s_framework(rules, framework, missing, rule, help):
+    log = [{name: value for name, value in FULL.items() if name != missing}] * 12
+    assert blind(log, BOUNDS | {"framework": framework})[rule].help.startswith(help)
+    for other in ({}, {"framework": "my own loop"}):
+        assert blind(log, BOUNDS | other)[rule].help == rules[rule].help
+
+
+def test_a_metric_that_fell_silent_is_not_explained_by_the_framework(rules):
+    silent = {name: value for name, value in FULL.items() if name != "entropy_mean"}
+    report = blind([FULL] * 12 + [silent] * 9, BOUNDS | {"framework": "verl"})["entropy_collapse"]
+    assert (report.status, report.help) == ("blind", rules["entropy_collapse"].help)
+
+
+def test_buckets_that_a_framework_does_not_log_are_explained_by_its_line(rules):
+    log = [{name: value for name, value in FULL.items() if not name.startswith("R")}] * 12
+    report = blind(log, BOUNDS | {"framework": "TRL 1.16"})
+    assert report["early_r4"].help == rules.texts["log_trl"] == report["repetition_collapse"].help
+
+
+def test_the_table_of_frameworks_names_metrics_that_some_rule_reads(rules):
+    read = {name for rule in rules for name in inputs(rule)}
+    for framework in FRAMEWORKS:
+        known = {name for name in read if source_line(framework, name)}
+        assert known, framework
+    tables = tomllib.loads(resources.files("regimescope.detectors").joinpath("sources.toml").read_text("utf-8"))
+    assert set(tables) == set(FRAMEWORKS)
+    assert {name for table in tables.values() for name in table} <= read
+    for framework in ("trl", "verl", "openrlhf"):  # the inputs of section 9 of the design
+        assert {"rep4_mean", "entropy_mean", "zero_variance_frac", "truncated_frac", "grad_norm", "accuracy",
+                "eval.accuracy", "infra_failed_frac"} <= set(tables[framework])  # fmt: skip
 
 
 @pytest.mark.parametrize(
