@@ -1,8 +1,8 @@
 """What the detectors say about recorded runs: `./dev bench detectors runs FOLDER [RUN ...]`.
 
-FOLDER holds one CSV per run (canonical metric names, a `step` column) and may hold MANIFEST.tsv (run, outcome). Per
-run: each alert with its severity, onset and detection step, driver and bound, and the lead over the step at which
-accuracy is half gone for good.
+FOLDER holds run folders of our own trainer (segments/), or one CSV per run (canonical metric names, a `step` column)
+and maybe MANIFEST.tsv (run, outcome). Per run: each alert with its severity, onset and detection step, driver and
+bound, and the lead over the step at which accuracy is half gone for good.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from regimescope.detectors import Event, Finding, Suite
+from benchmarks.detectors import run_folders
 
-BOUNDS = ("pos.w_min", "pos.w_max", "neg.w_min", "neg.w_max")
+from regimescope.detectors import Event, Finding, Suite
+from regimescope.detectors.declared import BOUNDS
+
 OBJECTIVES = ("dispo", "cispo", "dapo")
 
 
@@ -23,18 +25,27 @@ def main(argv: Sequence[str]) -> int:
         print(__doc__)
         return 2
     folder = Path(argv[0])
+    if run_folders.is_root(folder):
+        for run in run_folders.read_folders(folder):
+            if len(argv) < 2 or run.path in argv[1:]:
+                rows = [{**step.metrics, "step": float(step.step)} for step in run.steps]
+                _print(run.path, "ended" if run.ended else "not ended", rows, run_folders.findings(run.steps))
+        return 0
     outcomes = read_outcomes(folder / "MANIFEST.tsv")
     for path in sorted(folder.glob("*.csv")):
         if len(argv) > 1 and path.stem not in argv[1:]:
             continue
         rows = read_rows(path)
-        findings = replay(rows, objective_of(path.stem))
-        half = accuracy_half(rows)
-        print(f"{path.stem:26} {outcomes.get(path.stem, '')[:60]}; {len(rows)} rows, accuracy half gone at {half}")
-        for finding in findings:
-            lead = "" if half is None else f" lead {half - finding.step_detected}"
-            print(f"    {line(finding)}{lead}")
+        _print(path.stem, outcomes.get(path.stem, "")[:60], rows, replay(rows, objective_of(path.stem)))
     return 0
+
+
+def _print(name: str, outcome: str, rows: Sequence[dict[str, float]], findings: Sequence[Finding]) -> None:
+    half = accuracy_half(rows)
+    print(f"{name:26} {outcome}; {len(rows)} rows, accuracy half gone at {half}")
+    for finding in findings:
+        lead = "" if half is None else f" lead {half - finding.step_detected}"
+        print(f"    {line(finding)}{lead}")
 
 
 def line(finding: Finding) -> str:

@@ -3,43 +3,27 @@
     ./dev bench scorecard --runs FOLDER --logs FOLDER --write     docs/scorecard.md
     ./dev bench scorecard --quick                                 generated runs only, few of them
 
---runs: recorded runs of the lab, one CSV per run (may be given more than once). --tuned: the same, for runs that the
-rules were tuned on; the tables say so. --logs: public logs. Generated runs are always there. Peers are installed once
-into benchmarks/.venv-detectors; without an index that pip can reach the card has ours and the z-score.
+--runs: recorded runs of the lab, as run folders (anywhere below FOLDER) or one CSV per run; may be given more than
+once. --tuned: the same, for runs that the rules were tuned on; the page says so. --logs: public logs. Generated runs
+are always there. Peers are installed once into benchmarks/.venv-detectors; without an index that pip can reach the card
+has ours and the z-score.
 """
 
 from __future__ import annotations
 
 import argparse
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks._environment import FOLDER
 from benchmarks._runs import BenchmarkError
-from benchmarks.scorecard import cases, report, workers
+from benchmarks.scorecard import cases, generated, page, workers
+from benchmarks.scorecard.targets import DataSet
 from benchmarks.scorecard.watchers import DETECTORS
 
-from regimescope.detectors import load_rules
-
 PAGE = FOLDER.parent / "docs" / "scorecard.md"
-VIEWS = {"all columns": False, "log columns only": True}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataSet:
-    """Runs that share a table."""
-
-    title: str
-    "Heading."
-    note: str
-    "What to know before reading its figures."
-    runs: Sequence[cases.Case]
-    "All of it."
 
 
 def main(argv: Sequence[str]) -> int:
@@ -49,14 +33,16 @@ def main(argv: Sequence[str]) -> int:
         sets = _sets(options)
         versions = {} if options.no_peers else _peers()
         detectors = [name for name, known in DETECTORS.items() if known.package in (None, *versions)]
-        parts = [_part(data, detectors, versions, options.processes) for data in sets]
+        answers = [page.ask(data, detectors, options.processes) for data in sets]
+        lengths = page.ask_lengths(detectors, options.processes, quick=options.quick)
     except BenchmarkError as error:
         print(f"scorecard: {error}", file=sys.stderr)
         return 2
-    text = "\n".join([_head(options, versions, time.perf_counter() - begin), *parts])
+    minutes = (time.perf_counter() - begin) / 60
+    text = page.page(_command(options), minutes, sets, answers, lengths, versions)
     print(text)
     if options.write:
-        PAGE.write_text(text + "\n", encoding="utf-8")
+        PAGE.write_text(text, encoding="utf-8")
     return 0
 
 
@@ -77,14 +63,24 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _sets(options: argparse.Namespace) -> list[DataSet]:
-    size = cases.QUICK if options.quick else cases.FULL
-    sets = [DataSet(title=f"Lab runs: {path.name}", note=FRESH, runs=cases.lab(path)) for path in options.runs]
-    sets += [DataSet(title=f"Lab runs: {path.name}", note=TUNED, runs=cases.lab(path)) for path in options.tuned]
+    sets = [
+        DataSet(title=f"Fresh lab runs: {path.name}", kind="fresh", note=page.FRESH, runs=cases.lab(path))
+        for path in options.runs
+    ]
+    sets += [
+        DataSet(title=f"Tuned lab runs: {path.name}", kind="tuned", note=page.TUNED, runs=cases.lab(path))
+        for path in options.tuned
+    ]
     if options.logs:
-        sets.append(DataSet(title="Public logs", note=LOGS, runs=cases.public(options.logs)))
-    noise = f"AR(1) noise with phi {', '.join(map(str, size.phis))}, {' and '.join(size.tails)}"
-    note = f"{GENERATED} Healthy runs have {size.steps:,} steps, {noise}; failures start at {cases.ONSETS}."
-    return [*sets, DataSet(title="Generated runs", note=note, runs=cases.generated(size))]
+        sets.append(DataSet(title="Public logs", kind="public", note=page.LOGS, runs=cases.public(options.logs)))
+    size = generated.QUICK if options.quick else generated.FULL
+    note = page.GENERATED.format(
+        steps=f"{size.steps:,}",
+        phis=", ".join(map(str, size.phis)),
+        tails=" and ".join(size.tails),
+        onsets=", ".join(map(str, generated.ONSETS)),
+    )
+    return [*sets, DataSet(title="Generated runs", kind="generated", note=note, runs=generated.generated(size))]
 
 
 def _peers() -> dict[str, str]:
@@ -95,54 +91,10 @@ def _peers() -> dict[str, str]:
         return {}
 
 
-def _part(data: DataSet, detectors: Sequence[str], versions: dict[str, str], processes: int) -> str:
-    lines = [f"## {data.title}", "", f"{report.describe(data.runs)}. {data.note}", ""]
-    for view, plain in VIEWS.items():
-        print(f"{data.title}, {view}", file=sys.stderr)
-        answers = workers.ask(detectors, data.runs, plain=plain, processes=processes)
-        ours = [report.ours(data.runs, answers["ours"]), report.rivals(data.runs, answers, versions)]
-        lines += [f"**{view.capitalize()}**", "```", report.card(data.runs, answers, versions), "```"]
-        lines += ["Ours:", "```", *filter(None, ours), "```", ""]
-    return "\n".join(lines)
-
-
-def _head(options: argparse.Namespace, versions: dict[str, str], seconds: float) -> str:
+def _command(options: argparse.Namespace) -> str:
     given = [f"--runs {path.name}" for path in options.runs] + [f"--tuned {path.name}" for path in options.tuned]
     given += [f"--logs {options.logs.name}"] if options.logs else []
-    return (
-        (FOLDER / "scorecard" / "heading.md")
-        .read_text(encoding="utf-8")
-        .format(
-            command=" ".join(["./dev bench scorecard", *given, *(["--quick"] if options.quick else [])]),
-            minutes=seconds / 60,
-            commit=_commit(),
-            rules=load_rules().version,
-            python=platform.python_version(),
-            machine=platform.machine(),
-            peers=", ".join(f"{package} {version}" for package, version in versions.items()) or "none",
-            limits=", ".join(sorted({f"{known.package} {known.limit}" for known in DETECTORS.values() if known.limit})),
-        )
-    )
-
-
-def _commit() -> str:
-    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=FOLDER.parent, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
-
-
-FRESH = "Labels: benchmarks/labels.py, by code. Seeds that no rule was tuned on."
-TUNED = (
-    "Labels: benchmarks/labels.py, by code. **The rules were tuned on these runs**: nothing here is held out. Many "
-    "share their first steps with another, so the failures are fewer than they look."
-)
-LOGS = (
-    "Other people's runs, none of which is known to have failed: only false alarms can be counted. Rows are logged "
-    "points, often 5 or 10 steps apart; one that repeats the numbers of the row before is left out."
-)
-GENERATED = (
-    "benchmarks/detectors/traces.py, seeds from 500,001 (healthy) and 900,000 (failures) on, none of them the gates'. "
-    "The onset is where the failure was put; how soon accuracy, KL and gradient norm follow is an assumption."
-)
+    return " ".join(["./dev bench scorecard", *given, *(["--quick"] if options.quick else []), "--write"])
 
 
 if __name__ == "__main__":

@@ -1,34 +1,29 @@
-"""The runs that detectors are scored on: recorded ones, generated ones, public logs.
+"""The runs that detectors are scored on: recorded ones and public logs; `generated.py` has those without a trainer.
 
-    lab(folder)        CSVs of a folder, labelled by `benchmarks/labels.py`
-    generated(size)    of `benchmarks/detectors/traces.py`; the onset is where the failure was put
+    lab(folder)        run folders below it, and its CSVs, labelled by `benchmarks/labels.py`
     public(folder)     logs of other people's runs, none of which is known to have failed: false alarms only
 
-A run is `failed`, `healthy`, or `unclear`: accuracy fell below half and came back, or bounds were changed on the way.
-An alarm in an unclear run is neither right nor wrong, and is not counted.
+A run is `failed`, `healthy`, or `unclear`: accuracy fell below half and came back, bounds were changed on the way, or
+it has not ended. An alarm in an unclear run is neither right nor wrong, and is not counted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from benchmarks._runs import BenchmarkError
-from benchmarks.detectors import traces
 from benchmarks.detectors.given_runs import BOUNDS, objective_of, read_rows
+from benchmarks.detectors.run_folders import Folder, Step, is_root, read_folders
 from benchmarks.labels import Labels, halved, label
 from benchmarks.scorecard.public_logs import read_log
 
 Row = dict[str, float]
-FAILURES = ("length", "repetition", "decay")
-LOG_COLUMNS = (
-    "step", "accuracy", "accuracy.n", "reward_mean", "reward_std", "loss", "entropy_mean", "response_length_mean",
-    "rep4_mean", "repetition_frac", "truncated_frac", "zero_variance_frac", "all_wrong_frac", "eval.accuracy",
-)  # fmt: skip
-"What a plain log holds: no bounds, no buckets, no KL, no gradient norm."
+FAILURES = ("length", "repetition", "decay", "entropy", "runaway", "zero")
+"The first three are the collapses that recorded runs are labelled for; all six are generated."
 MAPPED = {"eval.accuracy_greedy": "eval.accuracy"}
 "Names of the given runs that are not canonical."
 
@@ -49,52 +44,59 @@ class Case:
     "Failure -> the step of its onset."
     halved: int | None
     "First step at which accuracy was below half of its best, in a failed run."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """How much is generated."""
-
-    steps: int
-    "Of a healthy run."
-    phis: tuple[float, ...]
-    "Correlations of the noise."
-    tails: tuple[traces.Tails, ...]
-    "Its distributions."
-    seeds: int
-    "Of each failure at each onset."
-
-
-FULL = Size(steps=3000, phis=(0.0, 0.6, 0.8), tails=traces.TAILS, seeds=4)
-QUICK = Size(steps=1000, phis=(0.6,), tails=("normal",), seeds=1)
-ONSETS = (3, 8, 20, 40, 200, 260, 320)
-"Of generated failures."
-AFTER = {"length": 80, "repetition": 80, "decay": 220}
-"Steps that follow the onset of a generated failure."
+    steps: Sequence[Step] = ()
+    "Of a run folder: what the suites are given live, row by row. Empty: the bounds in the rows tell the events."
+    arm: str = ""
+    "Condition and arm of the lab's study, where it tells."
 
 
 def lab(folder: Path) -> list[Case]:
-    """Every CSV with a step column. Raises BenchmarkError when there is none."""
-    paths = sorted(path for path in folder.glob("*.csv") if path.stem != "expected")
-    if not paths:
-        raise BenchmarkError(f"{folder} holds no CSV: --runs and --tuned take a folder with one CSV per run")
-    return [_recorded(path) for path in paths]
+    """Every run folder below it; else every CSV in it. Raises BenchmarkError when there is none."""
+    if is_root(folder):
+        found = [_run(run) for run in read_folders(folder)]
+    else:
+        found = [_recorded(path) for path in sorted(folder.glob("*.csv")) if path.stem != "expected"]
+    if not found:
+        raise BenchmarkError(
+            f"{folder} holds no run: --runs and --tuned take a folder with run folders (segments/) or one CSV per run"
+        )
+    return found
 
 
 def _recorded(path: Path) -> Case:
-    rows = [_lab_row(row) for row in read_rows(path)]
+    rows = [lab_row(row) for row in read_rows(path)]
+    changed = _moved(rows) or path.stem in _relaxed(path.parent)
+    return _labelled(path.stem, objective_of(path.stem), rows, changed=changed)
+
+
+def _run(run: Folder) -> Case:
+    rows = [{**step.metrics, "step": float(step.step)} for step in run.steps]
+    events = [event for step in run.steps for event in step.events]
+    objective = str(next((event.data.get("objective", "") for event in events), ""))
+    case = _labelled(run.path, objective, rows, changed=_moved(rows), ended=run.ended)
+    arm = " ".join(str(run.note[key]) for key in ("condition", "arm") if key in run.note)
+    return replace(case, steps=run.steps, arm=arm)
+
+
+def _moved(rows: Sequence[Row]) -> bool:
+    """Whether bounds were changed on the way."""
+    return len({tuple(row.get(name) for name in BOUNDS) for row in rows}) > 1
+
+
+def _labelled(name: str, objective: str, rows: Sequence[Row], *, changed: bool, ended: bool = True) -> Case:
     labels = label(rows)
+    onsets = {name: onset for name in FAILURES if (onset := getattr(labels, name, None)) is not None}
     return Case(
-        name=path.stem,
-        objective=objective_of(path.stem),
+        name=name,
+        objective=objective,
         rows=rows,
-        state=_state(rows, labels, path),
-        onsets={name: onset for name in FAILURES if (onset := getattr(labels, name)) is not None},
+        state=_state(rows, labels, changed=changed) if ended else "unclear",
+        onsets=onsets if ended else {},  # a label says "for good"
         halved=labels.halved,
     )
 
 
-def _lab_row(row: Row) -> Row:
+def lab_row(row: Row) -> Row:
     """Under canonical names. The lab's rewards are +1 and -1, so a log without them still tells mean and deviation."""
     row = {MAPPED.get(name, name): value for name, value in row.items()}
     if "accuracy" in row:
@@ -103,10 +105,9 @@ def _lab_row(row: Row) -> Row:
     return row
 
 
-def _state(rows: Sequence[Row], labels: Labels, path: Path) -> Literal["failed", "healthy", "unclear"]:
+def _state(rows: Sequence[Row], labels: Labels, *, changed: bool) -> Literal["failed", "healthy", "unclear"]:
     if labels.gone is not None or labels.decay is not None:
         return "failed"
-    changed = len({tuple(row.get(name) for name in BOUNDS) for row in rows}) > 1 or path.stem in _relaxed(path.parent)
     return "unclear" if changed or halved(rows) is not None else "healthy"
 
 
@@ -122,39 +123,6 @@ def _relaxed(folder: Path) -> set[str]:
     return {line[0] for line in lines if int(line[column]) >= 0}
 
 
-def generated(size: Size) -> list[Case]:
-    """Healthy families under every noise, and each failure at early and late onsets."""
-    return [*_generated_healthy(size), *_generated_failed(size)]
-
-
-def _generated_healthy(size: Size) -> Iterator[Case]:
-    seed = 500_000  # others than those of the gates
-    for phi in size.phis:
-        for tails in size.tails:
-            for family in traces.FAMILIES:
-                seed += 1
-                rows = traces.healthy(family, size.steps, seed, traces.Noise(phi=phi, tails=tails))
-                yield Case(
-                    name=f"{family}, phi {phi}, {tails}", objective="dispo", rows=_steps(rows), state="healthy",
-                    onsets={}, halved=None,
-                )  # fmt: skip
-
-
-def _generated_failed(size: Size) -> Iterator[Case]:
-    for kind, after in AFTER.items():
-        for onset in ONSETS:
-            for seed in range(size.seeds):
-                rows = _steps(traces.incident(kind, onset, onset + after, 900_000 + 1000 * onset + seed))
-                yield Case(
-                    name=f"{kind} from {onset}, seed {seed}", objective="dispo", rows=rows, state="failed",
-                    onsets={kind: onset}, halved=halved(rows),
-                )  # fmt: skip
-
-
-def _steps(rows: traces.Run) -> list[Row]:
-    return [_lab_row({"step": float(step), **row}) for step, row in enumerate(rows)]
-
-
 def public(folder: Path) -> list[Case]:
     """Every log of the folder that has rows of at least two steps. Raises BenchmarkError when there is none."""
     found = [(path, read_log(path)) for path in sorted(folder.iterdir()) if path.is_file()]
@@ -166,8 +134,3 @@ def public(folder: Path) -> list[Case]:
     if not logs:
         raise BenchmarkError(f"{folder} holds no log that can be read: console text, trainer_state.json or JSON lines")
     return logs
-
-
-def log_columns(case: Case) -> list[Row]:
-    """The rows as a plain log has them."""
-    return [{name: row[name] for name in LOG_COLUMNS if name in row} for row in case.rows]

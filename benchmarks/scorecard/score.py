@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from statistics import NormalDist, median
 
 from benchmarks.scorecard.cases import Case
+from benchmarks.scorecard.watchers import DIMMED
 from benchmarks.scorecard.workers import Answer
 
 MARGIN = 10
 APART = 20
 BINDS = 0.1
+"Share of a regime's tokens that are clipped, from which on its bound binds."
 LINT = "bounds_lint"
 "Tells what the configuration alone tells: neither found nor false."
 
@@ -81,7 +83,7 @@ Accept = Callable[[str, str], bool]
 
 
 def anything(name: str, level: str) -> bool:
-    return True
+    return level != DIMMED
 
 
 def named(names: Sequence[str], levels: Sequence[str] = ("warning", "critical")) -> Accept:
@@ -91,24 +93,27 @@ def named(names: Sequence[str], levels: Sequence[str] = ("warning", "critical"))
 def found(failure: str, names: Sequence[str] | None, cases: Iterable[Case], answers: Mapping[str, Answer]) -> Found:
     """`names`: alarms that mean this failure; None where it has none."""
     having = [case for case in cases if failure in case.onsets]
-    wanted = {"any": anything, "named": named(names or ()), "critical": named(names or (), ("critical",))}
-    lags = {
-        kind: [
-            step - case.onsets[failure]
-            for case in having
-            if (step := first(case, answers[case.name], failure, accept)) is not None
-        ]
-        for kind, accept in wanted.items()
-    }
+    by_any = lags(failure, having, answers)
+    by_name = lags(failure, having, answers, named(names or ()))
+    critical = lags(failure, having, answers, named(names or (), ("critical",)))
     return Found(
         runs=len(having),
-        named=None if names is None else len(lags["named"]),
-        named_lag=_median(lags["named"]),
-        critical=None if names is None else len(lags["critical"]),
-        critical_lag=_median(lags["critical"]),
-        any=len(lags["any"]),
-        any_lag=_median(lags["any"]),
+        named=None if names is None else len(by_name),
+        named_lag=_median(by_name),
+        critical=None if names is None else len(critical),
+        critical_lag=_median(critical),
+        any=len(by_any),
+        any_lag=_median(by_any),
     )
+
+
+def lags(failure: str, cases: Iterable[Case], answers: Mapping[str, Answer], accept: Accept = anything) -> list[int]:
+    """Steps from the onset to the first alarm that is accepted, of the runs in which there is one."""
+    return [
+        step - case.onsets[failure]
+        for case in cases
+        if failure in case.onsets and (step := first(case, answers[case.name], failure, accept)) is not None
+    ]
 
 
 def lead(cases: Iterable[Case], answers: Mapping[str, Answer]) -> Lead:
@@ -151,7 +156,7 @@ def episodes(answer: Answer) -> list[list[tuple[int, str, str]]]:
     """Alarms but the lint, those close together in one."""
     groups: list[list[tuple[int, str, str]]] = []
     for alarm in answer.alarms:
-        if alarm[1] == LINT:
+        if alarm[1] == LINT or alarm[2] == DIMMED:
             continue
         if groups and alarm[0] - groups[-1][-1][0] < APART:
             groups[-1].append(alarm)

@@ -1,7 +1,7 @@
 """One detector over many runs, one row after the other: `python -m benchmarks.scorecard.worker NAME JOB OUT`.
 
-JOB is a JSON file of runs (name, objective, rows); OUT gets, per run, its alarms as (row, name, level), the rows it was
-given and the CPU seconds it took.
+JOB is a JSON file of runs (name, objective, rows, whole; told: what a run of ours tells beside each row); OUT gets, per
+run, its alarms as (row, name, level), the rows it was given and the CPU seconds it took.
 """
 
 from __future__ import annotations
@@ -26,15 +26,19 @@ def watch(name: str, runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, obje
     """What the detector of `benchmarks.scorecard.watchers.<name>` says about each run."""
     module = importlib.import_module(f"benchmarks.scorecard.watchers.{name}")
     limit = DETECTORS[name].limit
-    return {run["name"]: _watch(module.Watcher, run["rows"][:limit], run["objective"]) for run in runs}
+    return {run["name"]: _watch(module.Watcher, run, None if run.get("whole") else limit) for run in runs}
 
 
-def _watch(make: Any, rows: Sequence[dict[str, float]], objective: str) -> dict[str, object]:
+def _watch(make: Any, run: dict[str, Any], limit: int | None) -> dict[str, object]:
+    rows, told = run["rows"][:limit], run.get("told")
     with tempfile.TemporaryDirectory() as folder:
-        watcher = make(Path(folder), objective)
+        watcher = make(Path(folder), run["objective"])
+        tell = getattr(watcher, "tell", None) if told else None
         alarms: Alarms = []
         begin = time.process_time()
         for index, row in enumerate(rows):
+            if tell is not None:
+                tell(**told[index])
             alarms += [(index, alarm.name, alarm.level) for alarm in watcher.update(row)]
         seconds = time.process_time() - begin
         watcher.close()

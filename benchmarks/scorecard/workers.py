@@ -16,7 +16,8 @@ from pathlib import Path
 
 from benchmarks._environment import FOLDER, Environment
 from benchmarks._runs import BenchmarkError
-from benchmarks.scorecard.cases import Case, log_columns
+from benchmarks.scorecard.cases import Case
+from benchmarks.scorecard.views import ALL, seen
 from benchmarks.scorecard.watchers import DETECTORS
 from benchmarks.scorecard.worker import Alarms
 
@@ -49,17 +50,25 @@ def peers() -> dict[str, str]:
     return dict(pin.split("==") for pin in done.stdout.split())
 
 
-def ask(detectors: Sequence[str], cases: Sequence[Case], *, plain: bool, processes: int) -> Answers:
-    """Every detector over every run; `plain`: with the columns of a log only."""
-    runs = [
-        {"name": case.name, "objective": case.objective, "rows": log_columns(case) if plain else case.rows}
-        for case in cases
-    ]
+def ask(detectors: Sequence[str], cases: Sequence[Case], *, view: str, processes: int, whole: bool = False) -> Answers:
+    """Every detector over every run, in that view; `whole`: also those that are limited get all rows."""
+    runs = [described(case, view, whole) for case in cases]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(processes) as pool:
         job = Path(folder) / "job.json"
         job.write_text(json.dumps(runs), encoding="utf-8")
         asked = {name: pool.submit(_ask, name, job, Path(folder) / f"{name}.json") for name in detectors}
         return {name: future.result() for name, future in asked.items()}
+
+
+def described(case: Case, view: str, whole: bool) -> dict[str, object]:
+    """A run as the worker reads it."""
+    run: dict[str, object] = {"name": case.name, "objective": case.objective, "rows": seen(case, view), "whole": whole}
+    if view == ALL and case.steps:
+        run["told"] = [
+            {"events": [[e.kind, e.step, dict(e.data)] for e in step.events], "parts": step.parts}
+            for step in case.steps
+        ]
+    return run
 
 
 def _ask(name: str, job: Path, out: Path) -> Mapping[str, Answer]:

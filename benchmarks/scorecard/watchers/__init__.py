@@ -1,6 +1,7 @@
 """One file per detector, each with
 
     Watcher(folder, objective)   a fresh one for one run; `folder` is empty and its own
+        .tell(events, parts)     optional: what a run of ours tells beside the row that comes next
         .update(row)             one row (canonical names to numbers, `step` among them) -> alarms of that row
         .close()
 
@@ -13,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+DIMMED = "dimmed"
+
 
 class Alarm(NamedTuple):
     """What a detector said at one row."""
@@ -20,7 +23,7 @@ class Alarm(NamedTuple):
     name: str
     "Its own name for it; the metric, for rules that watch one."
     level: str
-    "warning or critical."
+    "warning or critical; dimmed: explained by another, to be told and not to be counted."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +44,18 @@ PER_METRIC = {
     "length": ("response_length_mean",),
     "repetition": ("rep4_mean", "repetition_frac"),
     "decay": ("accuracy",),
+    "entropy": ("entropy_mean",),
+    "runaway": ("truncated_frac",),
+    "zero": ("zero_variance_frac", "all_wrong_frac"),
 }
 "A rule that watches one metric names a failure by it."
+
+RLPROBE = {
+    "repetition": ("REPETITION_SPIRAL",),
+    "entropy": ("ENTROPY_COLLAPSE",),
+    "runaway": ("TRUNCATION_STARVE", "REWARD_HACK_LENGTH"),
+    "zero": ("DEGENERATE_GROUPS", "REWARD_STD_DEATH", "ADV_COLLAPSE"),
+}
 
 DETECTORS = {
     "ours": Detector(
@@ -52,17 +65,21 @@ DETECTORS = {
             "length": ("length_collapse",),
             "repetition": ("repetition_collapse",),
             "decay": ("exploration_decay",),
+            "entropy": ("entropy_collapse",),
+            "runaway": ("length_runaway",),
+            "zero": ("zero_signal",),
         },
     ),
     "zscore": Detector(title="W&B z-score (30, 3)", package=None, names=PER_METRIC),
-    "rlwatch": Detector(title="rlwatch {}", package="rlwatch", names={}, limit=1000),
-    "rlprobe": Detector(
-        title="rlprobe {}, every 25 rows", package="rlprobe", names={"repetition": ("REPETITION_SPIRAL",)}, limit=600
+    "rlwatch": Detector(title="rlwatch {}", package="rlwatch", names={"entropy": ("entropy_collapse",)}, limit=1000),
+    "rlprobe": Detector(title="rlprobe {}, every 25 rows", package="rlprobe", names=RLPROBE, limit=600),
+    "rlprobe_often": Detector(title="rlprobe {}, every 5 rows", package="rlprobe", names=RLPROBE, limit=600),
+    "rldoctor": Detector(
+        title="rldoctor {}",
+        package="rldoctor",
+        limit=600,
+        names={"entropy": ("entropy_collapse",), "runaway": ("length_pathology",), "zero": ("advantage_collapse",)},
     ),
-    "rlprobe_often": Detector(
-        title="rlprobe {}, every 5 rows", package="rlprobe", names={"repetition": ("REPETITION_SPIRAL",)}, limit=600
-    ),
-    "rldoctor": Detector(title="rldoctor {}", package="rldoctor", names={}, limit=600),
     "page_hinkley": Detector(title="river {} PageHinkley, standardised", package="river", names=PER_METRIC),
     "page_hinkley_defaults": Detector(title="river {} PageHinkley, defaults", package="river", names=PER_METRIC),
     "adwin": Detector(title="river {} ADWIN", package="river", names=PER_METRIC),
