@@ -1,7 +1,7 @@
 """heldout_gap: accuracy rises on the training problems and not on the held-out ones: reward hacking, or leaked data.
 
-Compared are evaluations, at most the last `window` of them: the mean of the first two against the mean of the last
-two, and the same for training accuracy, averaged from one evaluation to the next. The gain in training has to be
+Compared are evaluations, at most the last `window` of them: the mean of the first third, at least two, against that of
+the last, and the same for training accuracy, averaged from one evaluation to the next. The gain in training has to be
 beyond its noise, that of the held-out problems within theirs, and the difference beyond both. A bound never helps.
 
 >>> from regimescope.detectors import Suite
@@ -12,7 +12,7 @@ beyond its noise, that of the held-out problems within theirs, and the differenc
 ...         row["eval.accuracy"] = 0.4 + 0.01 * (step % 4)
 ...     for finding in suite.update(step, row):
 ...         print(step, finding.signature, finding.severity, finding.remedy.bound)
-89 heldout_gap warning None
+99 heldout_gap warning None
 """
 
 from __future__ import annotations
@@ -79,11 +79,13 @@ class HeldoutGap(Detector):
         return self._judge(point.step)
 
     def _judge(self, step: int) -> Reading:
-        condition, numbers, kept = self.rule.levels["warning"], self.rule.numbers, self._kept
-        trained = (kept[-1].training + kept[-2].training - kept[0].training - kept[1].training) / 2
-        before = (kept[0].heldout + kept[1].heldout) / 2
-        gained = (kept[-1].heldout + kept[-2].heldout) / 2 - before
-        trained_se, gained_se = self._training_error(), self._heldout_error()
+        condition, numbers, kept = self.rule.levels["warning"], self.rule.numbers, list(self._kept)
+        third = max(2, len(kept) // 3)
+        first, last = kept[:third], kept[-third:]
+        trained = (sum(new.training for new in last) - sum(old.training for old in first)) / third
+        before = sum(old.heldout for old in first) / third
+        gained = sum(new.heldout for new in last) / third - before
+        trained_se, gained_se = self._training_error(third), self._heldout_error(third)
         gap, gap_se = trained - gained, math.hypot(trained_se, gained_se)
         flat = gained <= numbers["flat"] * gained_se and before < condition.value
         wide = (
@@ -95,7 +97,7 @@ class HeldoutGap(Detector):
         if not flat or gap < condition.effect / 2:
             return QUIET
         return Reading(
-            level=reached, pending="warning" if wide else None, holds=True, onset=kept[0].step, size=gap,
+            level=reached, pending="warning" if wide else None, holds=True, onset=first[-1].step, size=gap,
             score=gap / max(condition.effect, condition.evidence * gap_se),
             evidence={
                 HELDOUT: kept[-1].heldout, "heldout_gain": gained, "heldout_gain_error": gained_se,
@@ -103,18 +105,19 @@ class HeldoutGap(Detector):
             },
         )  # fmt: skip
 
-    def _training_error(self) -> float:
-        """Of the difference of two means over two intervals each: the exponential mean's, which averages (2 - a)/a
-        points, on the points of an interval."""
+    def _training_error(self, third: int) -> float:
+        """Of the difference of two means over so many intervals each: the exponential mean's, which averages (2 - a)/a
+        points, on half of the points of a mean."""
         rate = 1 - 0.5 ** (1 / self.rule.numbers["half_life"])
-        points = min(evaluation.points for evaluation in self._kept)
+        points = min(evaluation.points for evaluation in self._kept) * third / 2
         return self._noise.standard_error() * math.sqrt((2 - rate) / rate / points)
 
-    def _heldout_error(self) -> float:
-        """Of the difference of two means of two evaluations: the deviation of one. From differences, E|d| = 2 sigma /
-        sqrt(pi) for normal noise, and from the number of answers."""
+    def _heldout_error(self, third: int) -> float:
+        """Of the difference of two means of so many evaluations, sqrt(2/third) of the deviation of one. That from
+        differences, E|d| = 2 sigma / sqrt(pi) for normal noise, and from the number of answers."""
         binomial = max(evaluation.binomial for evaluation in self._kept)
-        return max(self.rule.numbers["floor"], binomial, self._jumps.value * math.sqrt(math.pi) / 2)
+        deviation = max(binomial, self._jumps.value * math.sqrt(math.pi) / 2)
+        return max(self.rule.numbers["floor"], deviation * math.sqrt(2 / third))
 
     def reseat(self) -> None:
         """What was trained on or with has changed: the comparison begins anew."""

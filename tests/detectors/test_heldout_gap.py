@@ -32,7 +32,7 @@ def test_training_alone_rises(heldout):
     (found,) = run(series(rising, heldout))
     assert found.severity == "warning" and found.step_detected < 120
     assert found.driver is None and found.remedy.bound is None and found.remedy.text.startswith("Not a bound")
-    assert found.evidence["training_gain"] > 4 * found.evidence["training_gain_error"] > 0
+    assert found.evidence["training_gain"] > 4.5 * found.evidence["training_gain_error"] > 0
     assert found.evidence["heldout_gain"] <= 2 * found.evidence["heldout_gain_error"]
 
 
@@ -57,8 +57,12 @@ def test_few_evaluations_and_few_answers_say_nothing():
 
 
 def test_noisy_evaluations_widen_what_counts_as_flat():
-    rng = random.Random(2)
-    assert run(series(rising, lambda s: 0.4 + rng.gauss(0, 0.15))) == []
+    """What is noise by its own differences is no gain; but a few evaluations may tell too little about their noise."""
+    found = 0
+    for seed in range(12):
+        rng = random.Random(seed)
+        found += bool(run(series(rising, lambda s: 0.4 + rng.gauss(0, 0.15))))  # noqa: B023
+    assert found <= 3 and run(series(rising, lambda s: 0.4))
 
 
 def test_a_change_of_data_or_bounds_begins_anew():
@@ -67,6 +71,14 @@ def test_a_change_of_data_or_bounds_begins_anew():
     for kind in ("curriculum", "bounds_changed"):
         later = run(rows, {found.step_detected: [Event(kind=kind, step=found.step_detected)]})
         assert all(f.step_detected > found.step_detected + 40 for f in later)
+
+
+def test_a_slow_gap_needs_more_than_two_evaluations_at_each_end():
+    """Half the slope: the last two of eight evaluations are too near to the first two, thirds of twelve are not."""
+    rng = random.Random(3)
+    rows = series(lambda s: 0.4 + 0.0015 * s, lambda s: 0.4 + rng.gauss(0, 0.02), steps=160)
+    (found,) = run(rows)
+    assert found.evidence["evaluations"] >= 9 and found.step_onset < found.step_detected - 60
 
 
 def test_it_is_blind_without_either_and_says_what_to_log():
