@@ -6,6 +6,7 @@ RegimescopeError              (regimescope.monitor.errors)
 ├── PolicyError               a model folder that cannot be used: missing, no tokenizer, vocabulary mismatch
 ├── SamplingError             sampling settings that would make every importance ratio wrong, or no sense at all
 ├── EngineError               a rollout engine that is unknown, closed, or cannot produce what was asked
+├── LabError                  the lab: an output folder of other code, a training that failed
 ├── CheckpointError           a checkpoint that is missing, incomplete or of another configuration
 └── RanksError                several ranks: one is gone, late, or has other weights
     └── RankZeroError         what rank 0 failed at and has told, on the others
@@ -37,6 +38,10 @@ class EngineError(RegimescopeError):
 
 
 class CheckpointError(RegimescopeError):
+    pass
+
+
+class LabError(RegimescopeError):
     pass
 
 

@@ -30,6 +30,9 @@ class Command:
 _STEER = "regimescope.monitor.steer"
 COMMANDS = {
     "train": Command("regimescope.trainer.train", "trainer", "run the reference trainer"),
+    "lab": Command(
+        "regimescope.trainer.lab.command", "app,trainer", "the regime study on the tiny policy, with tables and figures"
+    ),
     "warm-start": Command("regimescope.trainer.warm_start", "trainer", "make the tiny policy's warm starts"),
     "serve": Command("regimescope.monitor.serve", "app", "ingest, detect, show the runs below a root in the browser"),
     "runs": Command("regimescope.monitor.runs", "monitor", "list the runs below a root"),

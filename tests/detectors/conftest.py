@@ -1,4 +1,4 @@
-"""The labels, generators and replay functions of benchmarks/, which tests and benchmarks share."""
+"""The generators and replay functions of benchmarks/, which tests and benchmarks share."""
 
 import importlib
 import sys
@@ -18,11 +18,6 @@ def _benchmark(name: str) -> ModuleType:
         return importlib.import_module(f"benchmarks.{name}")
     finally:
         sys.path.remove(ROOT)
-
-
-@pytest.fixture(scope="session")
-def labels() -> ModuleType:
-    return _benchmark("labels")
 
 
 @pytest.fixture(scope="session")
