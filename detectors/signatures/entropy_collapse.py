@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from regimescope.detectors.core import Shift, log_value
 from regimescope.detectors.distress import Distress
 from regimescope.detectors.driver import BucketHistory, Move
+from regimescope.detectors.entropy_moves import raising
 from regimescope.detectors.lifecycle import QUIET, Reading, Streak
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Level, Rule
@@ -33,9 +34,6 @@ from regimescope.detectors.signatures.exploration_decay import ExplorationDecay
 from regimescope.detectors.types import Remedy
 
 METRIC = "entropy_mean"
-RAISE_R1 = Move(regime="R1", side="high", bound="pos.w_max", direction="raise", target=11.0)
-HOLD_R2 = Move(regime="R2", side="low", bound="pos.w_min", direction="raise", target=0.8, text="pos_w_min_raise_binds")
-LIFT_R2 = Move(regime="R2", bound="pos.w_min", direction="raise", target=0.8, text="pos_w_min_raise_lifts")
 
 
 class EntropyCollapse(Detector):
@@ -104,8 +102,8 @@ class EntropyCollapse(Detector):
         return self._before is not None and self._decay.mean > self._before * (1 + self._fall.numbers["gain"])
 
     def _suffers(self, point: Point) -> bool:
-        if self._lost is not None:
-            return self._lost.pending is not None
+        if self._lost is not None:  # with entropy up since accuracy was at its top, the loss has another name
+            return self._lost.pending is not None and self._lost.direction != "up"
         wrong, dead = point.get("all_wrong_frac"), point.get("zero_variance_frac")
         if wrong is None or dead is None:
             return False
@@ -131,11 +129,7 @@ class EntropyCollapse(Detector):
         return None if self._warned else Remedy(text=self._fall.remedy)
 
     def moves(self, direction: str | None) -> Sequence[Move]:
-        r1, r2 = (self._history.entropy_effect(regime, self._shift.onset) for regime in ("R1", "R2"))
-        moves = [RAISE_R1] if r1 is None or r1 > 0 else []
-        if r2 is None:
-            return [*moves, HOLD_R2]
-        return [*moves, LIFT_R2] if r2 > 0 else moves
+        return raising(self._history, self._shift.onset)
 
     def reseat(self) -> None:
         self._shift.reseat()
