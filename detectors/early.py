@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from regimescope.detectors.core import median
 from regimescope.detectors.driver import RELAX_NEGATIVE, Move
@@ -34,6 +35,7 @@ from regimescope.detectors.rules import Rule
 from regimescope.detectors.types import Evidence, Severity
 
 R4_CLIP = "R4.clip_low_frac"
+R4_GAP = "R4.dispo_gap"
 _NOTHING: Mapping[str, float] = {}
 
 
@@ -70,15 +72,15 @@ class _Early(Detector):
         self._streaks.update(point.step, None)
         return QUIET
 
-    def _reading(self, point: Point, score: float, evidence: Evidence) -> Reading:
-        """The condition holds."""
+    def _reading(self, point: Point, score: float, evidence: Evidence, late: bool | None = None) -> Reading:
+        """The condition holds. `late`: the window is over; by default the rule's own."""
         streaks = self._streaks
         others = (point.signs | point.signs_before) - {self.rule.name}
         level: Severity | None = "warning" if others else "info"
         reached = streaks.update(point.step, level)
         if reached is not None:
             point.signs.add(self.rule.name)
-        if self._over or self._points > self._until:
+        if self._over or (self._points > self._until if late is None else late):
             reached = level = None  # an open alert lives on, none opens
         onset = streaks.since(point.step)
         if point.early_push:
@@ -139,23 +141,46 @@ class EarlyAllWrong(_Early):
 
 class EarlyR4(_Early):
     """R4 tokens lose probability while the bound of A<0 keeps their weight: R4.ratio_mean low, R4.clip_low_frac high.
+    Or (row early_gap) the bounds in force hold gradient mass there that DISPO's would let go on the same tokens.
 
     A lint with its effect measured. Speaks at the first points that have R4 tokens; not where the ratio is to another
     policy than the one that generated (proximal), nor where engine noise alone moves it (infer).
     """
 
-    __slots__ = ()
+    __slots__ = ("_gap_points", "_gap_rule", "_gap_streak")
+
+    def __init__(self, rule: Rule, gap_rule: Rule) -> None:
+        super().__init__(rule)
+        self._gap_rule = gap_rule
+        self._gap_streak = Streak(gap_rule.levels["info"].points)
+        self._gap_points = 0
 
     def update(self, point: Point) -> Reading | None:
         ratio, clipped = point.get("R4.ratio_mean"), point.get(R4_CLIP)
         if ratio is None or clipped is None or point.declared.ratio_source in ("proximal", "infer"):
             return None
         self._points += 1
-        condition = self._condition
-        if ratio >= condition.value or clipped <= condition.effect:
+        condition, held = self._condition, self._held(point)
+        low = ratio < condition.value and clipped > condition.effect
+        if not low and held is None:
             return self._quiet(point)
+        score = (1 - ratio) / (1 - condition.value) if low else 0.0
         evidence = {"R4.ratio_mean": ratio, R4_CLIP: clipped}
-        return self._reading(point, (1 - ratio) / (1 - condition.value), evidence)
+        if held is None:
+            return self._reading(point, score, evidence)
+        rule = self._gap_rule
+        score, evidence = max(score, held / rule.levels["info"].value), {**evidence, "early_gap": held}
+        reading = self._reading(point, score, evidence, late=self._gap_points > rule.numbers["until"])
+        return reading if low else replace(reading, onset=self._gap_streak.since, row=rule)
+
+    def _held(self, point: Point) -> float | None:
+        """Share of all gradient mass that the bounds hold beyond DISPO's, once it has been large for long enough."""
+        gap = point.get(R4_GAP)
+        if gap is None or not self._gap_rule.enabled:
+            return None
+        self._gap_points += 1
+        large = self._gap_streak.update(point.step, -gap > self._gap_rule.levels["info"].value)
+        return -gap if large else None
 
 
 class EarlyPush:

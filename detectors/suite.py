@@ -91,7 +91,7 @@ class Suite:
             LowerBound(rules["bounds_r4"]),
             ClippedWhenFresh(rules["mismatch_clipped"]),
             NoSignal(rules["no_signal"]),
-            EarlyR4(rules["early_r4"]),
+            EarlyR4(rules["early_r4"], rules["early_gap"]),
             EarlyAccuracy(rules["early_accuracy"]),
             EarlyAllWrong(rules["early_all_wrong"]),
         ]

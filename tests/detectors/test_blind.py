@@ -14,7 +14,7 @@ FULL = {
     "kl_step": 0.01, "rep4_mean": 0.05, "repetition_frac": 0.01, "truncated_frac": 0.02, "zero_variance_frac": 0.2,
     "all_wrong_frac": 0.1, "loss": 0.1, "infra_failed_frac": 0.0, "infra_failed_frac.n": 64.0, "mismatch_k1": 0.001,
     "mismatch_logp_abs": 0.01, "mismatch_k3": 0.001, "R4.clip_low_frac": 0.0, "R3.clip_high_frac": 0.0,
-    "R4.ratio_mean": 0.95,
+    "R4.ratio_mean": 0.95, "R4.dispo_gap": 0.0,
     "R1.clip_high_frac": 0.0,
     "R1.entropy_effect": 0.1, "R4.token_frac": 0.2, "R4.log_ratio_mean": -0.1,
     "eval.accuracy": 0.5, "eval.accuracy.n": 200.0,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regimescope.detectors import Event, Suite
+from regimescope.detectors import Event, Suite, load_rules
 from regimescope.detectors.declared import Declared
 from regimescope.detectors.early import EarlyPush
 from regimescope.detectors.point import Point
@@ -62,6 +62,38 @@ def test_all_wrong_compares_with_its_first_value():
 def test_early_r4_only_where_the_ratio_means_something(source, found):
     rows = [{"R4.ratio_mean": 0.85, "R4.clip_low_frac": 1.0}]
     assert ("early_r4" in run(rows, {**R4_OFF, "ratio_source": source})) is found
+
+
+def held(*shares, **more):
+    """Rows whose bounds hold so much of the gradient mass on R4, at ratios that say nothing yet."""
+    return [{"R4.ratio_mean": 0.96, "R4.clip_low_frac": 1.0, "R4.dispo_gap": -share} | more for share in shares]
+
+
+def test_weights_that_dispo_would_let_go_speak_before_the_mean_ratio():
+    found = run(held(0.0, 0.01, 0.02, 0.03, 0.04), R4_OFF)["early_r4"]
+    assert (found.severity, found.step_onset, found.step_detected) == ("warning", 2, 3)
+    assert found.evidence["early_gap"] == 0.04 and found.score == pytest.approx(0.04 / 0.015)
+    assert found.text.startswith("The bounds of A<0 hold gradient mass")
+    assert run(held(0.03, 0.03), {**DISPO, "neg.w_min": 0.3})["early_r4"].severity == "info"  # no warning of the lint
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [held(0.02, 0.01, 0.02, 0.01), held(*[0.011] * 30), held(*[-0.03] * 5), held(*[0.0] * 40, 0.03, 0.03)],
+    ids=["one point", "as in a run that stayed healthy", "weights are missing", "after forty points"],
+)
+def test_what_is_held_up_is_little_or_brief_or_late(rows):
+    assert "early_r4" not in run(rows, R4_OFF)
+
+
+def test_a_gap_means_nothing_for_other_ratios_and_can_be_switched_off(tmp_path):
+    assert "early_r4" not in run(held(*[0.05] * 5), {**R4_OFF, "ratio_source": "proximal"})
+    path = tmp_path / "rules.toml"
+    path.write_text('[[rule]]\nname = "early_gap"\nenabled = false\n', encoding="utf-8")
+    suite = Suite(load_rules(path))
+    for step, row in enumerate(held(*[0.05] * 5)):
+        suite.update(step, row, [Event(kind="start", step=0, data=R4_OFF)] if step == 0 else ())
+    assert not any(f.rule == "early_r4" for f in suite.findings())
 
 
 def test_early_r4_is_over_after_ten_points():
