@@ -16,7 +16,7 @@ from regimescope.detectors.driver import in_words
 from regimescope.detectors.lifecycle import RANK
 from regimescope.detectors.point import Point
 from regimescope.detectors.rules import Rules
-from regimescope.detectors.types import Event, Evidence, Finding, Remedy, Severity
+from regimescope.detectors.types import Event, Finding, Remedy, Severity
 
 HOLDS = ("infra_failed", "engine_mismatch")
 "Signatures under which no bound is moved, the one that is told first."
@@ -26,7 +26,7 @@ _KEPT = 64
 class Advice:
     """What all open findings of a suite share; O(1) memory."""
 
-    __slots__ = ("_best", "_checkpoints", "_core", "_gone", "_recent", "_texts", "closed", "hold")
+    __slots__ = ("_best", "_checkpoints", "_core", "_gone", "_recent", "_texts", "_well", "closed", "hold")
 
     def __init__(self, rules: Rules) -> None:
         self._core, self._texts = rules.core, rules.texts
@@ -34,6 +34,7 @@ class Advice:
         self._recent: deque[float] = deque(maxlen=3)  # accuracy of the last points
         self._best = 0.0  # of the first value and all means of three
         self._gone = 0  # points in a row at which next to nothing is left
+        self._well: int | None = None  # last step before the window closed whose accuracy was not lost yet
         self.closed = False
         "The window in which a bound alone saves the run is over."
         self.hold: str | None = None
@@ -68,6 +69,8 @@ class Advice:
                 self._best = max(self._best, mean)
             low = low or mean < core["window_lost"] * self._best
             well = mean > core["window_back"] * self._best
+            if not self.closed and accuracy > core["window_back"] * self._best:
+                self._well = point.step
         self._gone = self._gone + 1 if low else 0
         before = self.closed
         self.closed = (self.closed and not well) or self._gone >= core["window_points"]
@@ -90,19 +93,28 @@ class Advice:
         if finding.state != "firing":
             return finding
         if self.hold is not None and remedy.bound is not None:
-            return replace(finding, remedy=Remedy(text=self._texts[f"hold_{self.hold}"]))
+            gone = {"window": "closed"} if self.closed else {}
+            held = Remedy(text=self._texts[f"hold_{self.hold}"])
+            return replace(finding, remedy=held, evidence={**finding.evidence, **gone})
         attributed = "attribution" in finding.evidence and finding.severity != "info"
         waiting = "bounds_changed_at" in finding.evidence and "verdict" not in finding.evidence
         if not self.closed or not attributed or waiting or finding.evidence.get("verdict") == "recovering":
             return finding
-        return replace(finding, remedy=self._back(remedy, onset, "bounds_changed_at" in finding.evidence))
+        blind = finding.evidence["attribution"] == "no buckets"
+        how = "under_these" if "bounds_changed_at" in finding.evidence else "under_checked" if blind else "under_less"
+        back = self._back(remedy, onset, how)
+        if blind:  # what to log for the next time stays
+            back = replace(back, text=f"{back.text} {remedy.text}")
+        return replace(finding, remedy=back, evidence={**finding.evidence, "window": "closed"})
 
-    def _back(self, remedy: Remedy, onset: int, moved: bool) -> Remedy:
-        checkpoint = max((step for step in self._checkpoints if step < onset), default=None)
+    def _back(self, remedy: Remedy, onset: int, how: str) -> Remedy:
+        # the weights of a checkpoint generate the next step: those of the last good step's own are good no more
+        before = onset if self._well is None else min(onset, self._well)
+        checkpoint = max((step for step in self._checkpoints if step < before), default=None)
         if remedy.bound is not None:
             under = self._texts["under_bound"].format(bound=in_words(remedy.bound), target=f"{remedy.target:g}")
         else:
-            under = self._texts["under_these" if moved else "under_less"]
+            under = self._texts[how]
         key = "roll_back" if checkpoint is not None else "start_again"
         count = 0 if checkpoint is None else onset - checkpoint
         steps = f"{count} step{'' if count == 1 else 's'}"
@@ -110,7 +122,7 @@ class Advice:
         return replace(remedy, text=text, checkpoint=checkpoint)
 
 
-def attribution(driver: str | None, evidence: Evidence, texts: Mapping[str, str]) -> str:
+def attribution(driver: str | None, evidence: Mapping[str, object], texts: Mapping[str, str]) -> str:
     """ "Paper expects R3; measured here: R4 (clipped low 100 %, ...)": the prior beside the evidence. Empty for a
     finding that the regimes have no part in."""
     how, paper = evidence.get("attribution"), evidence.get("paper_expects")
@@ -128,15 +140,21 @@ def attribution(driver: str | None, evidence: Evidence, texts: Mapping[str, str]
     return texts["expected_differs" if differs else "expected"].format(paper=paper, found=found)
 
 
-def _numbers(regime: str, evidence: Evidence, texts: Mapping[str, str]) -> str:
+def _numbers(regime: str, evidence: Mapping[str, object], texts: Mapping[str, str]) -> str:
     parts = []
     for name, key in (
         ("clip_low_frac", "by_low"), ("clip_high_frac", "by_high"), ("held_mass", "by_weight"), ("dispo_gap", "by_gap"),
         ("log_ratio_mean", "by_ratio"),
     ):  # fmt: skip
         value = evidence.get(f"{regime}.{name}")
+        if name == "held_mass" and f"{regime}.dispo_gap" in evidence:
+            continue  # one figure for how much it moves
         if isinstance(value, int | float) and value:
-            parts.append(texts[key].format(share=f"{100 * abs(value):.3g}", value=f"{value:.2g}"))
+            parts.append(
+                texts[key].format(
+                    share=f"{100 * abs(value):.2g}" if abs(value) < 0.995 else "100", value=f"{value:.2g}"
+                )
+            )
     if "entropy effect" in str(evidence.get("driver_signs")):
         parts.append(texts["by_entropy"])
     return ", ".join(parts)

@@ -225,8 +225,9 @@ class Suite:
             other.onset
             for other in self._all
             if other.life.firing and other.incident == watch.incident and other.life.severity != "info"
-            # of what another alert explains the fast path alone saw the beginning; a slow mean peaks long before
-            if other.inhibited_by is None or other.rule.signature in EARLY
+            # of what another alert explains the fast path alone saw the beginning: a slow mean peaks long before, and
+            # early_r4 speaks of the bound, whatever becomes of it
+            if (other.inhibited_by is None or other.rule.signature in EARLY) and other.rule.signature != "early_r4"
         )
         return self._advice.revise(watch.finding(), min(together, default=watch.onset))
 

@@ -14,11 +14,13 @@ import json
 from dataclasses import asdict, dataclass
 from textwrap import fill
 
-from regimescope.detectors import Blind
+from regimescope.detectors import Blind, load_rules
+from regimescope.detectors.advice import attribution
 from regimescope.monitor import query
 from regimescope.monitor.private import RunView, read_run
 from regimescope.monitor.troubles import troubles
 from regimescope.monitor.ui.verdict import is_snoozed
+from regimescope.monitor.way_back import relax, way_back
 from regimescope.monitor.wire import plain
 
 LINT = "bounds_lint"
@@ -73,6 +75,7 @@ def make_report(view: RunView) -> Report:
     key = view.run.run_key
     with view.monitor.store.cursor() as con:
         alerts = query.alerts(con, key)
+        bounds = query.bounds_in_force(con, key)
         segments = query.segments(con, key)
         steps = query.step_count(con, key)
         found_wrong = [f"{t.text}: {t.advice}" for t in troubles(con, key)]
@@ -90,7 +93,7 @@ def make_report(view: RunView) -> Report:
         last_step=last,
         warming=view.monitor.warming(key),
         verdict=min(counted, key=lambda severity: _RANK[severity], default="ok"),
-        alerts=[_alert(a, last) for a in found],
+        alerts=[_alert(a, last) | _advice(view, a, bounds) for a in found],
         lint=[_alert(a, last) for a in ordered if a.signature == LINT and not a.superseded],
         blind=[_blind(b) for b in view.monitor.blind(key) if b.status != "ok"],
         lost=sum(s.lost for s in segments),
@@ -115,6 +118,14 @@ def _alert(a: query.AlertRow, last: int | None) -> dict[str, object]:
         "superseded": a.superseded, "counts": a.signature != LINT and _counts(a, last), "mark": _mark(a, last),
         "runbook": f"docs/signatures/{a.signature}.md", "alert_id": a.alert_id,
     }  # fmt: skip
+
+
+def _advice(view: RunView, a: query.AlertRow, bounds: query.BoundsInForce | None) -> dict[str, object]:
+    """What drives it beside what the paper expects, and the remedy as commands."""
+    obstacle, commands = way_back(view.folder, view.run, a.remedy, bounds)
+    if a.open and a.evidence.get("window") != "closed":
+        commands = relax(view.folder, view.run, a.remedy, a.signature)
+    return {"cause": attribution(a.driver, a.evidence, load_rules().texts), "obstacle": obstacle, "commands": commands}
 
 
 def _mark(a: query.AlertRow, last: int | None) -> str | None:
@@ -182,16 +193,17 @@ def _block(a: dict[str, object]) -> str:
     where = f"onset {a['step_onset']}, detected {a['step_detected']} ({later}), {a['state']}"
     part = f" ({a['slice']})" if a["slice"] else ""
     head = ", ".join([f"[{a['severity']}] {a['signature']}{part}: {where}", *(n for n in notes if n)])
-    remedy = a["remedy"]
+    lines = [_item(str(a["text"]))] if a["text"] else []
+    return "\n".join([head, *lines, *([] if a["inhibited_by"] else _what_to_do(a)), _item(f"runbook: {a['runbook']}")])
+
+
+def _what_to_do(a: dict[str, object]) -> list[str]:
+    """Cause and remedy, and the commands to copy; an alert that another one explains has those of that one."""
+    remedy, commands = a["remedy"], a.get("commands")
     text = str(remedy.get("text") or "") if isinstance(remedy, dict) else ""
-    return "\n".join(
-        [
-            head,
-            *([_item(str(a["text"]))] if a["text"] else []),
-            *([_item(f"remedy: {text}")] if text else []),
-            _item(f"runbook: {a['runbook']}"),
-        ]
-    )
+    parts = (("cause", a.get("cause")), ("remedy", text), ("but", a.get("obstacle")))
+    lines = [_item(f"{name}: {part}") for name, part in parts if part]
+    return lines + [f"    {command}" for command in commands] if isinstance(commands, list) else lines
 
 
 def _short(dimmed: list[dict[str, object]]) -> list[str]:

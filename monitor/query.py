@@ -211,8 +211,18 @@ def events(con: Connection, run_key: int, kinds: Sequence[str] | None = None) ->
 
 
 def checkpoints(con: Connection, run_key: int) -> list[EventRow]:
-    """Checkpoints on the surviving stretch, oldest first; `data["path"]` is relative to the run folder."""
-    return [e for e in events(con, run_key, ["checkpoint"]) if not e.superseded]
+    """Checkpoints on the surviving stretch that were not deleted since, oldest first; `data["path"]` is relative to the
+    run folder.
+    """
+    told = [e for e in events(con, run_key, ["checkpoint"]) if not e.superseded]
+    newest = {e.step: i for i, e in enumerate(told)}
+    gone = {(step, i) for i, e in enumerate(told) for step in _steps(e.data.get("deleted"))}
+    deleted = {step for step, i in gone if newest.get(step, -1) < i}
+    return [e for e in told if e.step not in deleted]
+
+
+def _steps(value: object) -> list[int]:
+    return [step for step in value if isinstance(step, int)] if isinstance(value, list) else []
 
 
 def segments(con: Connection, run_key: int) -> list[SegmentRow]:

@@ -58,10 +58,13 @@ class CheckpointFolder:
     def __init__(self, run_dir: Path, *, keep: int) -> None:
         self.path = run_dir / "checkpoints"
         self._keep = keep
+        self.deleted: list[int] = []
+        "Steps of those that the last `save` deleted."
 
     def save(self, policy: Policy, meta: CheckpointMeta, state: Mapping[str, Any], *, asked_for: bool = False) -> Path:
         """Write one and delete those that are too old. `asked_for`: is never deleted. Raises CheckpointError."""
         folder = self.path / f"step-{meta.step:08d}"
+        self.deleted = []
         try:
             if not folder.exists():
                 self._write(folder, policy, meta, state)
@@ -123,6 +126,7 @@ class CheckpointFolder:
         disposable = sorted(p for p in self._complete() if not (p / KEEP).exists())
         for folder in disposable[: -self._keep]:
             shutil.rmtree(folder, ignore_errors=True)
+            self.deleted.append(int(folder.name.removeprefix("step-")))
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:

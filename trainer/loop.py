@@ -268,7 +268,10 @@ class Trainer:
         self._recorder.state("checkpointing", step=meta.step)
         folder = self._checkpoints.save(self.policy, meta, self._state(), asked_for=asked_for)
         relative = folder.relative_to(self._recorder.run_dir)
-        self._recorder.event("checkpoint", {"path": str(relative), "asked_for": asked_for}, step=meta.step)
+        told: dict[str, object] = {"path": str(relative), "asked_for": asked_for}
+        if self._checkpoints.deleted:  # so that nobody is told to go back to one that is gone
+            told["deleted"] = self._checkpoints.deleted
+        self._recorder.event("checkpoint", told, step=meta.step)
         self._saved, self._saved_step = folder, meta.step
         self._recorder.state("running", step=meta.step)
         return folder

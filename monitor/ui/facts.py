@@ -150,8 +150,11 @@ def _problems(monitor: Monitor, path: str) -> list[str]:
 
 def last_good_step(checkpoints: Sequence[query.EventRow], active: Sequence[query.AlertRow]) -> int | None:
     """Step of the newest checkpoint before the earliest onset of these warnings and critical alerts; without any, of
-    the newest.
+    the newest. Once only a rollback helps, the one that the remedy names.
     """
+    closed = [alert.remedy.get("checkpoint") for alert in active if alert.evidence.get("window") == "closed"]
+    if closed:
+        return min((step for step in closed if isinstance(step, int)), default=None)
     onsets = [alert.step_onset for alert in active if alert.severity != "info"]
     steps = [event.step for event in checkpoints if event.step is not None]
     return max((step for step in steps if not onsets or step < min(onsets)), default=None)

@@ -73,12 +73,13 @@ class Desk:
         self.catch_up()
         return recorder
 
-    def collapsing(self, name="sick", steps=48, **options):
+    def collapsing(self, name="sick", steps=48, buckets=True, **options):
         """Length and accuracy fall from step 30 on while w_min of A<0 holds 92 % of R4."""
         recorder = self._open_run(name, rule=WeightRule.capped(TIGHT), **options)
         for step in range(steps):
             sick = max(0.0, min(1.0, (step - ONSET) / 8))
-            recorder.buckets(step, 0, held_up(), revision=0, bounds=TIGHT)
+            if buckets:
+                recorder.buckets(step, 0, held_up(), revision=0, bounds=TIGHT)
             if step == 20:
                 recorder.event("checkpoint", {"path": "checkpoints/20"}, step=step)
             wave = 0.01 * ((step * 7) % 5 - 2)
@@ -221,14 +222,34 @@ def test_control_tells_the_lint_with_a_way_to_fill_in_its_remedy(desk):
 
 
 def test_the_alert_card_gives_times_reasons_and_the_way_out(desk):
-    desk.collapsing()
+    desk.collapsing(steps=37)
     at = desk.open("alerts")
     words = shown(at)
     assert "Onset step" in words and "detected step" in words
-    assert "92 % of the tokens of R4 were held at w_min" in words
+    assert "Paper expects R4; measured here: R4 (clipped low 92 %" in words
     assert "#### w_min of A<0: 1 → 0" in words
-    assert "Intended shortening" in words
+    assert "Intended shortening" in words and "Runbook: docs/signatures/length_collapse.md" in words
     assert len(at.get("plotly_chart")) == 2
+
+
+def test_once_accuracy_is_gone_the_card_leads_back_to_the_checkpoint_before(desk):
+    desk.collapsing(framework="regimescope 0.1.0")
+    at = desk.open("alerts")
+    words = shown(at)
+    assert "#### Roll back to step 20, with w_min of A<0: 1 → 0" in words
+    assert "Roll back to the checkpoint of step 20" in words
+    assert [code.value.splitlines()[-1].endswith("--checkpoint 20 --set 'bounds.neg=[0,101]'") for code in at.code] == [
+        True
+    ]
+    assert not [link for link in at.get("page_link") if "Review this change" in link.proto.label]
+
+
+def test_a_log_without_buckets_says_on_the_card_that_no_regime_can_be_named(desk):
+    desk.collapsing(buckets=False, framework="verl 0.9.1")
+    words = shown(desk.open("alerts"))
+    assert "no attribution: log buckets" in words and "paper expects R4" in words
+    assert "Paper expects R4; measured here: nothing, the log has no buckets." in words
+    assert "add Recorder.buckets to the policy loss" in words
 
 
 def test_an_alert_of_the_address_that_is_gone_is_said(desk):

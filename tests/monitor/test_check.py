@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,80 @@ def test_nothing_is_written_into_the_run(collapsed, root: Path, capsys) -> None:
     before = sorted(p.relative_to(root) for p in root.rglob("*"))
     check.main([str(root / "run")])
     assert sorted(p.relative_to(root) for p in root.rglob("*")) == before
+
+
+def held_up(trainer, steps: int, *, ended: bool = True, deleted: list[int] | None = None) -> None:
+    """R4 off on our own trainer, with checkpoints at 9 and 17; length and accuracy are lost from step 20 on."""
+    off = replace(trainer.bounds, neg=replace(trainer.bounds.neg, w_min=1.0))
+    trainer.bounds = off
+    held = trainer.stats(r4_clipped=400)
+    held = replace(held, ratio_sum=(*held.ratio_sum[:3], 0.7 * held.ratio_sum[3], *held.ratio_sum[4:]))
+    recorder = trainer.open(framework="regimescope 0.1.0")
+    for step in range(steps):
+        recorder.buckets(step, 0, held, revision=0, bounds=off)
+        shown = trainer.collapsing(step)
+        recorder.step(step, {"accuracy": (shown["accuracy"], 256.0), "response_length_mean": (shown["length"], 256.0)})
+        if step in (9, 17):
+            recorder.event("checkpoint", {"path": f"checkpoints/step-{step:08d}"}, step=step)
+    if deleted:
+        recorder.event("checkpoint", {"path": "checkpoints/step-00000030", "deleted": deleted}, step=30)
+        recorder.step(steps, {"accuracy": (0.0, 256.0), "response_length_mean": (1.0, 256.0)})
+    if ended:
+        recorder.end("finished")
+
+
+def alert_of(root: Path, capsys, signature: str = "length_collapse") -> dict:
+    check.main([str(root / "run"), "--json"])
+    return next(a for a in json.loads(capsys.readouterr().out)["alerts"] if a["signature"] == signature)
+
+
+def test_cause_beside_what_the_paper_expects_and_the_way_back_as_a_command(trainer, root: Path, capsys) -> None:
+    held_up(trainer, 30)
+    found = alert_of(root, capsys)
+    assert found["cause"].startswith("Paper expects R4; measured here: R4 (clipped low 100 %")
+    assert found["remedy"].get("checkpoint") == 17
+    command = f"regimescope train --run-dir {root / 'run'} --resume --checkpoint 17 --set 'bounds.neg=[0,101]'"
+    assert found["commands"] == [command]
+    check.main([str(root / "run")])
+    text = capsys.readouterr().out
+    assert f"\n    {command}\n" in text and "cause: Paper expects R4" in text
+
+
+def test_a_living_trainer_is_stopped_before_it_goes_back(trainer, root: Path, capsys) -> None:
+    held_up(trainer, 30, ended=False)
+    first, second = alert_of(root, capsys)["commands"]
+    assert first == f"regimescope stop {root / 'run'}" and "--checkpoint 17" in second
+
+
+def test_while_there_is_time_the_command_moves_the_bound_in_the_living_run(trainer, root: Path, capsys) -> None:
+    held_up(trainer, 26, ended=False)
+    found = alert_of(root, capsys)
+    assert found["remedy"].get("checkpoint") is None
+    assert found["commands"] == [f"regimescope bounds {root / 'run'} --neg-min 0 --why length_collapse"]
+
+
+@pytest.mark.parametrize(("deleted", "checkpoint"), [([17], 9), ([9, 17], None)])
+def test_a_checkpoint_that_the_trainer_deleted_is_not_offered(trainer, root: Path, capsys, deleted, checkpoint) -> None:
+    held_up(trainer, 31, deleted=deleted)
+    found = alert_of(root, capsys)
+    assert found["remedy"].get("checkpoint") == checkpoint
+    assert ("--checkpoint 9" in "".join(found["commands"])) == (checkpoint == 9)
+
+
+def test_a_checkpoint_that_is_no_longer_on_disk_is_told(trainer, root: Path, capsys) -> None:
+    held_up(trainer, 30)
+    (root / "run" / "checkpoints").mkdir()
+    found = alert_of(root, capsys)
+    assert found["commands"] == [] and "deleted since" in found["obstacle"]
+
+
+def test_a_log_without_buckets_says_that_no_regime_can_be_named_and_what_to_log(trainer, root: Path, capsys) -> None:
+    with trainer.open(framework="trl 1.16.0", rule=None, limits=None, can=()) as recorder:
+        for step in range(26):
+            shown = trainer.collapsing(step)
+            values = {"accuracy": (shown["accuracy"], 256.0), "response_length_mean": (shown["length"], 256.0)}
+            recorder.step(step, values)
+    found = alert_of(root, capsys)
+    assert (found["driver"], found["evidence"]["attribution"]) == (None, "no buckets")
+    assert found["cause"] == "Paper expects R4; measured here: nothing, the log has no buckets."
+    assert "Recorder.buckets" in found["remedy"]["text"] and "TRL" in found["remedy"]["text"]

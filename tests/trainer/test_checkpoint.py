@@ -62,10 +62,12 @@ def test_the_newest_and_those_asked_for_are_kept(tmp_path: Path) -> None:
     for step in range(4):
         folder.save(policy, meta(step), {}, asked_for=step == 0)
     assert sorted(p.name[-1] for p in folder.path.iterdir()) == ["0", "2", "3"]
+    assert folder.deleted == [1]
     folder.save(policy, meta(2), {}, asked_for=True)  # asked for afterwards: marked, not written again
     folder.save(policy, meta(4), {})
     folder.save(policy, meta(5), {})
     assert sorted(p.name[-1] for p in folder.path.iterdir()) == ["0", "2", "4", "5"]
+    assert folder.deleted == [3]
 
 
 def test_an_incomplete_one_does_not_count(tmp_path: Path) -> None:

@@ -8,32 +8,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Literal
 
 import streamlit as st
 
 from regimescope.detectors import Rules, load_rules
+from regimescope.detectors.advice import attribution
 from regimescope.monitor import query
 from regimescope.monitor.query import AlertRow, Series
-from regimescope.monitor.ui.answers import last_good_checkpoint
 from regimescope.monitor.ui.context import Context
-from regimescope.monitor.ui.facts import RunFacts, proposal
+from regimescope.monitor.ui.facts import RunFacts
 from regimescope.monitor.ui.figures import CONFIG, SEVERITY_TONE, Mark, baseline, evidence_chart, window
 from regimescope.monitor.ui.header import badge
 from regimescope.monitor.ui.palette import Tone
-from regimescope.monitor.ui.session import page_link, theme
+from regimescope.monitor.ui.session import theme
 from regimescope.monitor.ui.texts import (
-    REGIME_OF,
-    bound_label,
-    driver_text,
-    eps_label,
     number,
     percent,
     plural,
     signature_text,
-    weight,
 )
 from regimescope.monitor.ui.verdict import LINT
+from regimescope.monitor.ui.views.advice import driver_badges, what_to_do
 from regimescope.monitor.ui.views.marks import alert_notes, mark_text, say
 
 _POINTS = 600
@@ -50,7 +45,7 @@ def alert_card(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[M
             _evidence(ctx, facts, alert, marks)
             _also(alert)
         with right:
-            _remedy(facts, alert)
+            what_to_do(ctx, facts, alert)
             _why(alert)
         _notes(facts, alert)
         if not ctx.read_only:
@@ -63,9 +58,7 @@ def _head(alert: AlertRow, facts: RunFacts) -> None:
         st.subheader(texts.title, width="content")
         badge(alert.severity, _TONES[SEVERITY_TONE.get(alert.severity, "info")])
         badge(alert.state, "ok" if alert.state == "resolved" else _TONES[SEVERITY_TONE.get(alert.severity, "info")])
-        if alert.driver:
-            color: Literal["blue", "orange"] = "blue" if alert.driver in ("R1", "R2") else "orange"
-            st.badge(f"driven by {alert.driver}", icon=":material/bolt:", color=color)
+        driver_badges(alert)
         if alert.inhibited_by:
             st.badge("explained by another alert", icon=":material/visibility_off:", color="gray")
         if alert.superseded:
@@ -96,7 +89,9 @@ def times(alert: AlertRow, last_step: int | None) -> str:
     if alert.signature == LINT:
         return f"From the configuration, at step {alert.step_detected}"
     lag = plural(alert.step_detected - alert.step_onset, "step")
-    text = f"Onset step {alert.step_onset}, detected step {alert.step_detected}, {lag} later"
+    every = alert.evidence.get("logged_every")
+    coarse = f" (logged every {every} steps: the onset is no finer)" if isinstance(every, int) else ""
+    text = f"Onset step {alert.step_onset}{coarse}, detected step {alert.step_detected}, {lag} later"
     if alert.open and last_step is not None:
         return f"{text}; open for {plural(max(0, last_step - alert.step_detected), 'step')}"
     return f"{text}; last seen step {alert.step_last}"
@@ -192,19 +187,11 @@ def _newest(series: Series) -> float | None:
 
 
 def numbers_behind(alert: AlertRow) -> list[str]:
-    """The facts that point to the driver: its clipped share, gradient mass and log ratio, and signs of distress."""
+    """What the line about the driver leaves out: its gradient mass, and signs of distress."""
     regime, facts = alert.driver, []
-    if regime:
-        for side, bound in (("low", "w_min"), ("high", "w_max")):
-            share = _float(alert.evidence.get(f"{regime}.clip_{side}_frac"))
-            if share:
-                facts.append(f"{percent(share)} of the tokens of {regime} were held at {bound}")
-        mass = _float(alert.evidence.get(f"{regime}.grad_mass"))
-        if mass is not None:
-            facts.append(f"{regime} carried {percent(mass)} of the gradient mass")
-        ratio = _float(alert.evidence.get(f"{regime}.log_ratio_mean"))
-        if ratio is not None:
-            facts.append(f"mean log r of {regime} was {number(ratio)}")
+    mass = _float(alert.evidence.get(f"{regime}.grad_mass")) if regime else None
+    if mass is not None:
+        facts.append(f"{regime} carried {percent(mass)} of the gradient mass")
     distress = alert.evidence.get("distress")
     if isinstance(distress, str) and distress:
         facts.append(f"signs of distress: {distress}")
@@ -216,45 +203,19 @@ def _float(value: object) -> float | None:
     return float(value) if ok else None  # type: ignore[arg-type]
 
 
-def _remedy(facts: RunFacts, alert: AlertRow) -> None:
-    st.markdown("**What to do**")
-    change = proposal(alert, facts.bounds)
-    bound, target = alert.remedy.get("bound"), alert.remedy.get("target")
-    if change is not None:
-        st.markdown(f"#### {bound_label(change.bound)}: {weight(change.old)} → {weight(change.new)}")
-        regime = REGIME_OF[change.bound]
-        eps = f"{eps_label(change.bound, change.old)} → {eps_label(change.bound, change.new)}"
-        st.caption(f"{regime}, {driver_text(regime)}. {eps}")
-        if facts.live.ended or facts.live.stale:
-            st.caption("The run cannot be steered now: it is silent or has ended.")
-        else:
-            with st.container(key="fix-card", width="content"):
-                page_link("control", "Review this change in Control", icon=":material/tune:", alert=alert.alert_id)
-    elif isinstance(bound, str) and isinstance(target, int | float) and facts.bounds is not None:
-        st.text(f"{bound_label(bound)} is at {weight(float(target))} already: the proposed change is in force.")
-    text = alert.remedy.get("text")
-    if isinstance(text, str) and text:
-        st.text(text)
-    with_checkpoint = last_good(facts, alert)
-    if with_checkpoint:
-        st.text(with_checkpoint)
-
-
-def last_good(facts: RunFacts, alert: AlertRow) -> str:
-    """The way back: the newest checkpoint before this onset."""
-    return last_good_checkpoint(facts.checkpoints, [alert]) if alert.severity != "info" else ""
-
-
 def _why(alert: AlertRow) -> None:
     texts = signature_text(alert.signature)
     facts = numbers_behind(alert)
     if texts.why or facts:
         st.markdown("**Why**")
     with st.container(gap="xsmall", key="prose-why"):
+        if line := attribution(alert.driver, alert.evidence, _rules().texts):
+            st.text(line)
         for line in facts:
             st.text(f"• {line}")
         if texts.why:
             st.text(texts.why)
+        st.text(f"Runbook: docs/signatures/{alert.signature}.md")
 
 
 def _also(alert: AlertRow) -> None:
