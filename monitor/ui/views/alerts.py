@@ -19,6 +19,7 @@ from regimescope.monitor.ui.session import chosen_run, plain_errors, theme
 from regimescope.monitor.ui.texts import signature_text, weight
 from regimescope.monitor.ui.verdict import LINT, alert_line, of_slice
 from regimescope.monitor.ui.views.card import alert_card
+from regimescope.monitor.ui.views.unseen import unseen
 
 
 def render() -> None:
@@ -33,11 +34,13 @@ def render() -> None:
         shown = [alert for alert in facts.alerts if alert.state != "pending"]
         if not shown:
             _nothing(facts)
+            unseen(ctx, facts)
             return
         chosen = _choose(shown, facts)
         _timeline(facts, shown, chosen)
         picked = _picker(shown, chosen)
         alert_card(ctx, facts, picked, _marks(facts, picked))
+        unseen(ctx, facts)
 
 
 @st.fragment(run_every="2s", key="alerts-watch")
