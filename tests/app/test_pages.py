@@ -221,6 +221,14 @@ def test_control_tells_the_lint_with_a_way_to_fill_in_its_remedy(desk):
     ]
 
 
+def test_the_alerts_page_says_which_rules_cannot_see_what(desk):
+    desk.healthy(steps=4)
+    at = desk.open("alerts")
+    shown(at)
+    (foot,) = (element.label for element in at.expander if " rules: " in element.label)
+    assert "blind" in foot and "warming up" in foot
+
+
 def test_the_alert_card_gives_times_reasons_and_the_way_out(desk):
     desk.collapsing(steps=37)
     at = desk.open("alerts")
