@@ -11,18 +11,33 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 from regimescope.monitor.bounds import Bounds, SignBounds
 from regimescope.monitor.query import Connection
 
 DISPO = Bounds.from_wire({"pos": [0.8, 11.0], "neg": [0.0, 101.0]})
 "arXiv 2602.00983."
-_SIDES = ((1, "pos", "R2", "R1"), (-1, "neg", "R4", "R3"))
+_REGIMES = {"pos": ("R2", "R1"), "neg": ("R4", "R3")}
+"Of r < 1 and of r > 1."
 _NEAR = 1e-6  # of an edge
 
-Sums = tuple[Sequence[float], Sequence[float]]
-"Per bin: sum of |A|, sum of r|A|."
+_BELOW, _ABOVE = "[1:if(sign = 1, ?, ?)]", "[if(sign = 1, ?, ?) + 1:]"
+_SUMS = ", ".join(
+    f"coalesce(sum(list_sum({column}{part})), 0)"
+    for part in (_BELOW, _BELOW, _ABOVE, _ABOVE)
+    for column in ("abs_adv_sum", "abs_adv_ratio_sum")
+)
+_QUERY = f"""
+    SELECT step::BIGINT, sign, any_value(whole), {_SUMS} FROM (
+        SELECT * FROM ratio_hist
+        WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ? AND slice_id = 0 AND edges_id = ?
+          AND abs_adv_ratio_sum IS NOT NULL
+        QUALIFY update IS NULL OR NOT bool_or(update IS NULL) OVER (PARTITION BY rank, step, sign))
+    JOIN (SELECT step, sum(abs_adv_weight_sum) AS whole FROM bucket_step
+          WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ? AND slice_id = 0 GROUP BY step) USING (step)
+    GROUP BY step, sign"""
 
 
 def read_gaps(con: Connection, place: Sequence[int], bounds: Mapping[int, Bounds]) -> dict[int, dict[str, float]]:
@@ -30,56 +45,64 @@ def read_gaps(con: Connection, place: Sequence[int], bounds: Mapping[int, Bounds
     capped = _capped(con, place)
     if not capped or not bounds:
         return {}
-    total = dict(
-        con.execute(
-            """SELECT step::BIGINT, sum(abs_adv_weight_sum) FROM bucket_step
-               WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ? AND slice_id = 0 GROUP BY step""",
-            list(place),
-        ).fetchall()
-    )
     found: dict[int, dict[str, float]] = {}
-    for step, sign, edges, mass, ratio_mass in _histograms(con, place):
-        _, side, low, high = _SIDES[0 if sign == 1 else 1]
-        whole = total.get(step)
-        if side not in capped or step not in bounds or not whole or not math.isfinite(whole):
-            continue
-        below, above = side_gaps(edges, (mass, ratio_mass), getattr(bounds[step], side), getattr(DISPO, side))
-        gaps = found.setdefault(step, {})
-        for regime, gap in ((low, below), (high, above)):
-            gaps[f"{regime}.dispo_gap"] = gaps.get(f"{regime}.dispo_gap", 0.0) + gap / whole
+    edge_sets = con.execute("SELECT edges_id, edges FROM hist_edges WHERE name = 'lr1'").fetchall()
+    for edges_id, edges in edge_sets:
+        for now, first, last in _stretches(bounds):
+            for step, sign, whole, *sums in _read(con, place, edges_id, edges, now, first, last):
+                side = "pos" if sign == 1 else "neg"
+                if side not in capped or step not in bounds or not whole or not math.isfinite(whole):
+                    continue
+                gaps = side_gaps(sums, getattr(now, side), getattr(DISPO, side))
+                found.setdefault(step, {}).update(
+                    {f"{regime}.dispo_gap": gap / whole for regime, gap in zip(_REGIMES[side], gaps, strict=True)}
+                )
     return found
 
 
-def side_gaps(edges: Sequence[float], sums: Sums, now: SignBounds, other: SignBounds) -> tuple[float, float]:
+def side_gaps(sums: Sequence[float], now: SignBounds, other: SignBounds) -> tuple[float, float]:
     """Gradient mass under `other` bounds less that under those of `now`: of the tokens with r < 1, and with r > 1.
 
-    >>> edges = [math.log(0.8), 0.0]
-    >>> side_gaps(edges, ([2.0, 1.0, 1.0], [1.0, 0.9, 1.5]), DISPO.neg, DISPO.pos)[0]  # 2 of |A| at r = 1/2, held at .8
-    0.6000000000000001
+    `sums`: |A| and r|A| of the tokens below w_min of `now` and of `other`, above w_max of `now` and of `other`.
+
+    >>> side_gaps([0, 0, 2, 1, 0, 0, 0, 0], DISPO.neg, DISPO.pos)  # 2 of |A| at r = 1/2, held at .8 instead
+    (0.6000000000000001, 0.0)
     """
-    return (
-        _lifted(edges, sums, other.w_min) - _lifted(edges, sums, now.w_min),
-        _cut(edges, sums, now.w_max) - _cut(edges, sums, other.w_max),
-    )
+    below, below_other, above, above_other = zip(sums[::2], sums[1::2], strict=True)
+    lifted = [w * adv - ratio if w > 0 else 0.0 for w, (adv, ratio) in ((now.w_min, below), (other.w_min, below_other))]
+    cut = [ratio - w * adv if math.isfinite(w) else 0.0
+           for w, (adv, ratio) in ((now.w_max, above), (other.w_max, above_other))]  # fmt: skip
+    return lifted[1] - lifted[0], cut[0] - cut[1]
 
 
-def _lifted(edges: Sequence[float], sums: Sums, w_min: float) -> float:
-    """What a lower bound adds to the bins below it: b|A| - r|A|."""
-    bins = _bin(edges, w_min)
-    return w_min * sum(sums[0][:bins]) - sum(sums[1][:bins])
-
-
-def _cut(edges: Sequence[float], sums: Sums, w_max: float) -> float:
-    """What an upper bound takes from the bins above it: r|A| - b|A|."""
-    if math.isinf(w_max):
-        return 0.0
-    bins = _bin(edges, w_max)
-    return sum(sums[1][bins:]) - w_max * sum(sums[0][bins:])
-
-
-def _bin(edges: Sequence[float], weight: float) -> int:
+def bins_below(edges: Sequence[float], weight: float) -> int:
     """Number of bins below a weight; one that is no edge counts at the edge above it."""
-    return 0 if weight <= 0 else bisect_left(edges, math.log(weight) - _NEAR) + 1
+    if weight <= 0:
+        return 0
+    return len(edges) + 1 if math.isinf(weight) else bisect_left(edges, math.log(weight) - _NEAR) + 1
+
+
+def _read(
+    con: Connection, place: Sequence[int], edges_id: int, edges: Sequence[float], now: Bounds, first: int, last: int
+) -> list[tuple[int, int, float, float]]:
+    """(step, sign, mass of all, eight sums as in `side_gaps`), updates and ranks added; of a rank that wrote a
+    histogram of the whole step, that one alone."""
+    cuts = [
+        bins_below(edges, getattr(getattr(bounds, side), name))
+        for name in ("w_min", "w_max")
+        for bounds in (now, DISPO)
+        for _ in ("|A|", "r|A|")
+        for side in ("pos", "neg")
+    ]
+    where = [*place[:2], first, last]
+    return con.execute(_QUERY, [*cuts, *where, edges_id, *where]).fetchall()
+
+
+def _stretches(bounds: Mapping[int, Bounds]) -> Iterator[tuple[Bounds, int, int]]:
+    """Steps in a row under the same bounds: those, first and last step."""
+    for now, group in groupby(sorted(bounds), key=lambda step: bounds[step]):
+        steps = list(group)
+        yield now, steps[0], steps[-1]
 
 
 def _capped(con: Connection, place: Sequence[int]) -> set[str]:
@@ -91,20 +114,3 @@ def _capped(con: Connection, place: Sequence[int]) -> set[str]:
         for side, one in rule.items()
         if one.get("base") == "r" and one.get("drop_below") is None and one.get("drop_above") is None
     }
-
-
-def _histograms(
-    con: Connection, place: Sequence[int]
-) -> list[tuple[int, int, Sequence[float], Sequence[float], Sequence[float]]]:
-    """(step, sign, edges, sums of |A| and of r|A| per bin), updates and ranks one after the other; of a rank that wrote
-    one of the whole step, that one alone."""
-    rows = con.execute(
-        """SELECT step::BIGINT, sign, edges, abs_adv_sum, abs_adv_ratio_sum
-           FROM ratio_hist JOIN hist_edges USING (edges_id)
-           WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ? AND slice_id = 0
-             AND abs_adv_ratio_sum IS NOT NULL
-           QUALIFY update IS NULL OR NOT bool_or(update IS NULL) OVER (PARTITION BY rank, step, sign)
-           ORDER BY step, sign, rank, update""",
-        list(place),
-    ).fetchall()
-    return rows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from regimescope.monitor.bounds import Bounds, SignBounds
 from regimescope.monitor.edges import LR1
-from regimescope.monitor.gap import DISPO, side_gaps
+from regimescope.monitor.gap import DISPO, bins_below, side_gaps
 from regimescope.monitor.timeline import read_launches, read_span, steps_after
 from regimescope.monitor.token_stats import RatioHist
 
@@ -48,7 +48,13 @@ def mass(tokens: list[tuple[float, float]], side: SignBounds, *, above: bool) ->
 )
 def test_the_gap_is_that_of_a_recount_over_the_tokens(tokens, now, other):
     hist = histogram(tokens)
-    gaps = side_gaps(LR1, (hist.abs_adv_sum, hist.abs_adv_ratio_sum), now, other)
+    sums = []
+    for name in ("w_min", "w_max"):
+        for side in (now, other):
+            cut = bins_below(LR1, getattr(side, name))
+            part = slice(cut) if name == "w_min" else slice(cut, None)
+            sums += [sum(hist.abs_adv_sum[part]), sum(hist.abs_adv_ratio_sum[part])]
+    gaps = side_gaps(sums, now, other)
     direct = [mass(tokens, other, above=above) - mass(tokens, now, above=above) for above in (False, True)]
     assert gaps == pytest.approx(direct, abs=1e-6)
 
