@@ -1,6 +1,6 @@
 """Scorecard: our detectors beside rlwatch, rlprobe, rldoctor, a z-score, PageHinkley and ADWIN, on the same runs.
 
-    ./dev bench scorecard --runs FOLDER --logs FOLDER --write     docs/scorecard.md
+    ./dev bench scorecard --runs FOLDER --logs FOLDER --write     docs/scorecard.md and its figure
     ./dev bench scorecard --quick                                 generated runs only, few of them
 
 --runs: recorded runs of the lab, as run folders (anywhere below FOLDER) or one CSV per run; may be given more than
@@ -43,6 +43,7 @@ def main(argv: Sequence[str]) -> int:
     print(text)
     if options.write:
         PAGE.write_text(text, encoding="utf-8")
+        PAGE.with_suffix(".svg").write_text(page.picture(sets, answers, versions), encoding="utf-8")
     return 0
 
 

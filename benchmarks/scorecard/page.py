@@ -11,6 +11,7 @@ from benchmarks._environment import FOLDER
 from benchmarks.scorecard import generated, rivals, run_length, targets, views, workers
 from benchmarks.scorecard import report as tables
 from benchmarks.scorecard.cases import Case
+from benchmarks.scorecard.figure import Panel, figure
 from benchmarks.scorecard.targets import DataSet, Verdict
 from benchmarks.scorecard.watchers import DETECTORS
 from benchmarks.scorecard.workers import Answers
@@ -50,7 +51,7 @@ def page(
         data.title: {view: targets.verdicts(data, seen[view]) for view in tables.VIEWS}
         for data, seen in zip(sets, answers, strict=True)
     }
-    same = targets.same_lag(run_length.spread(rivals.OURS, *_of_ours(lengths)))
+    same = targets.same_lag(run_length.growth(rivals.OURS, *_of_ours(lengths)))
     parts = [
         _text("heading.md").format(
             summary=_summary(sets, found),
@@ -96,6 +97,17 @@ def _glance(sets: Sequence[DataSet], answers: Sequence[ByView], versions: Mappin
         if data.kind != "public":
             parts += [f"**{data.title}**", "", tables.glance(data.runs, seen[views.ALL], versions), ""]
     return "\n".join(parts).rstrip()
+
+
+def picture(sets: Sequence[DataSet], answers: Sequence[ByView], versions: Mapping[str, str]) -> str:
+    """The figure of the page, an SVG: the data sets with failures, all columns."""
+    return figure(
+        [
+            Panel(title=data.title, bars=tables.bars(data.runs, seen[views.ALL], versions))
+            for data, seen in zip(sets, answers, strict=True)
+            if data.kind != "public"
+        ]
+    )
 
 
 def _lengths(lengths: Lengths, versions: Mapping[str, str]) -> str:

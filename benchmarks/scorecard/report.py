@@ -7,6 +7,7 @@ from statistics import median
 
 from benchmarks.scorecard import rivals, score, views
 from benchmarks.scorecard.cases import FAILURES, Case
+from benchmarks.scorecard.figure import Bar
 from benchmarks.scorecard.generated import COLLAPSES
 from benchmarks.scorecard.rivals import OURS
 from benchmarks.scorecard.targets import Verdict
@@ -85,31 +86,42 @@ def _alarms(name: str, cases: Sequence[Case], answers: Mapping[str, Answer], ver
     ]
 
 
-def glance(cases: Sequence[Case], answers: Answers, versions: Mapping[str, str]) -> str:
-    """Over the collapses together, a line per detector; ours by the failure's own name, a peer by any alarm."""
+def bars(cases: Sequence[Case], answers: Answers, versions: Mapping[str, str]) -> list[Bar]:
+    """Over the collapses together; ours by the failure's own name, a peer by any alarm."""
     collapses = [failure for failure in rivals.failures(cases) if failure in COLLAPSES]
+    runs = sum(failure in case.onsets for case in cases for failure in collapses)
+    return [
+        Bar(
+            name=title(name, versions),
+            found=len(_lags(name, collapses, cases, answer)) / runs if runs else 0.0,
+            false=score.false_alarms(cases, answer).rate,
+        )
+        for name, answer in answers.items()
+    ]
+
+
+def glance(cases: Sequence[Case], answers: Answers, versions: Mapping[str, str]) -> str:
+    """The same in numbers."""
+    collapses = [failure for failure in rivals.failures(cases) if failure in COLLAPSES]
+    runs = sum(failure in case.onsets for case in cases for failure in collapses)
     lines = [["detector", "found", "median lag", "false alarms per 1,000", "µs"]]
     for name, answer in answers.items():
-        names = DETECTORS[name].names
-        lags = [
-            lag
-            for failure in collapses
-            for lag in score.lags(
-                failure, cases, answer, score.named(names[failure]) if name == OURS else score.anything
-            )
-        ]
-        runs = sum(failure in case.onsets for case in cases for failure in collapses)
+        lags = _lags(name, collapses, cases, answer)
         false = score.false_alarms(cases, answer)
-        lines.append(
-            [
-                title(name, versions),
-                f"{len(lags)} of {runs}",
-                _steps(median(lags) if lags else None),
-                f"{false.rate:.2f}" if false.steps else "-",
-                f"{score.microseconds(answer):.0f}",
-            ]
-        )
+        rate = f"{false.rate:.2f}" if false.steps else "-"
+        lag = _steps(median(lags) if lags else None)
+        cost = f"{score.microseconds(answer):.0f}"
+        lines.append([title(name, versions), f"{len(lags)} of {runs}", lag, rate, cost])
     return markdown(lines)
+
+
+def _lags(name: str, failures: Sequence[str], cases: Sequence[Case], answers: Mapping[str, Answer]) -> list[int]:
+    known = DETECTORS[name].names
+    return [
+        lag
+        for failure in failures
+        for lag in score.lags(failure, cases, answers, score.named(known[failure]) if name == OURS else score.anything)
+    ]
 
 
 def ours(cases: Sequence[Case], answers: Mapping[str, Answer]) -> str:
@@ -187,8 +199,10 @@ def beside(cases: Sequence[Case], by_view: Mapping[str, Mapping[str, Answer]]) -
 def countless(cases: Sequence[Case], by_view: Mapping[str, Mapping[str, Answer]]) -> str:
     """What it costs that a log does not tell how many responses an accuracy is of."""
     told, untold = (score.lead(cases, by_view[view]) for view in (views.LOG, views.COUNTLESS))
-    if not told.runs:
+    if not told.runs or not any("accuracy.n" in row for case in cases for row in case.rows):
         return ""
+    if told == untold:
+        return "Without accuracy.n the rule that compares with the first accuracies is silent; it changes nothing here."
     return (
         f"Without accuracy.n the rule that compares with the first accuracies is silent: in time {untold.in_time} "
         f"instead of {told.in_time} of {told.runs}, median lead {_steps(untold.median)} instead of "

@@ -26,16 +26,17 @@ def lag(name: str, failure: str, onset: int, cases: Sequence[Case], answers: Map
     return steps if hits == found.runs else None
 
 
-def spread(name: str, cases: Sequence[Case], answers: Mapping[str, Answer]) -> float | None:
-    """Largest difference of the lag between run lengths, over the failures; None: one is not found in every run."""
-    widest = 0.0
+def growth(name: str, cases: Sequence[Case], answers: Mapping[str, Answer]) -> float | None:
+    """Most steps by which a collapse is found later in a longer run than in the shortest; None: one is not found in
+    every run."""
+    late = onsets(cases)
+    most = 0.0
     for failure in generated.COLLAPSES:
-        lags = [lag(name, failure, onset, cases, answers) for onset in onsets(cases)]
-        known = [value for value in lags if value is not None]
-        if len(known) < len(lags):
+        known = [value for onset in late if (value := lag(name, failure, onset, cases, answers)) is not None]
+        if len(known) < len(late):
             return None
-        widest = max(widest, max(known) - min(known))
-    return widest
+        most = max(most, max(known) - known[0])
+    return most
 
 
 def lines(cases: Sequence[Case], answers: Answers) -> list[list[str]]:

@@ -26,7 +26,7 @@ HEALTHY_ROWS = 5_000
 RATE = 0.05
 "Most false alarms per 1,000 healthy generated rows."
 SAME = 2.0
-"Most steps by which the median lag may differ between run lengths: the noise differs."
+"Most steps by which the median lag may grow with the run's length: the reference differs."
 COST = 50.0
 "Most CPU microseconds per row."
 
@@ -146,12 +146,12 @@ def _cost(own: Mapping[str, Answer]) -> Verdict:
     )
 
 
-def same_lag(spread: float | None) -> Verdict:
-    """`spread`: of `run_length.spread`, for ours."""
+def same_lag(growth: float | None) -> Verdict:
+    """`growth`: of `run_length.growth`, for ours."""
     return Verdict(
-        target=f"the same lag in short and long runs, within {SAME:g} steps",
-        state=_met(spread is not None and spread <= SAME),
-        measured="not found in every run" if spread is None else f"at most {spread:g} apart",
+        target=f"a collapse is found no later in a run ten times as long, within {SAME:g} steps",
+        state=_met(growth is not None and growth <= SAME),
+        measured="not found in every run" if growth is None else f"at most {growth:g} steps later",
     )
 
 

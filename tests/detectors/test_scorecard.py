@@ -224,15 +224,15 @@ def test_longer_runs_end_in_the_same_collapse(card):
     short, long = card("generated").lengths((250, 300), 1)[:2]
     assert [run.onsets["length"] for run in (short, long)] == [250, 300]
     assert [{**row, "step": 0} for row in long.rows[-400:]] == [{**row, "step": 0} for row in short.rows[-400:]]
-    spread, none = card("run_length").spread, {}
+    growth, answers = card("run_length").growth, {}
     cases = card("generated").lengths((250, 300), 1)
     for i, case in enumerate(cases):
         (failure, onset), lag = next(iter(case.onsets.items())), 3 if i == 1 else 1
         name = card("watchers").DETECTORS["ours"].names[failure][0]
-        none[case.name] = _answer(card, (onset + lag, name, "warning"))
-    assert spread("ours", cases, none) == 2
-    none[cases[0].name] = _answer(card)
-    assert spread("ours", cases, none) is None
+        answers[case.name] = _answer(card, (onset + lag, name, "warning"))
+    assert growth("ours", cases, answers) == 2
+    answers[cases[0].name] = _answer(card)
+    assert growth("ours", cases, answers) is None
 
 
 def test_the_page_has_every_target_and_every_part(card):
@@ -247,6 +247,8 @@ def test_the_page_has_every_target_and_every_part(card):
     assert text.startswith("# Scorecard") and "{" not in text
     for part in ("| Some | length: critical", "**met**: 2 of 2", "## At a glance", "a plain verl log", "Note."):
         assert part in text
+    picture = page.picture([data], [answers], {})
+    assert picture.count("<rect") == 5 and "W&amp;B z-score" in picture  # the paper and two bars of two detectors
 
 
 # ---------------------------------------------------------------- run folders
