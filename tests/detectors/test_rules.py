@@ -2,7 +2,7 @@
 
 import pytest
 
-from regimescope.detectors import RulesError, Suite, load_rules
+from regimescope.detectors import Event, RulesError, Suite, load_rules
 
 
 def user(tmp_path, text):
@@ -64,3 +64,33 @@ def test_mistakes_name_file_key_and_nearest(tmp_path, text, message):
 def test_missing_file(tmp_path):
     with pytest.raises(RulesError, match=r"nowhere\.toml: cannot read the rules"):
         load_rules(tmp_path / "nowhere.toml")
+
+
+NAMES = [rule.name for rule in load_rules()]
+
+
+def switched(tmp_path, names, on):
+    rows = (f'[[rule]]\nname = "{name}"\nenabled = {str(on).lower()}\n' for name in names)
+    return load_rules(user(tmp_path, "".join(rows)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_rule_can_be_switched_off_alone(tmp_path, traces, name):
+    """The suite runs, no alert carries its texts, and its absence is not reported as blindness."""
+    rules = switched(tmp_path, [name], on=False)
+    suite = Suite(rules)
+    start = Event(kind="start", step=0, data={"objective": "dispo", "neg.w_min": 1.0, "neg.w_max": 11.0})
+    for step, row in enumerate(traces.incident("length", 15, 50, 3)):
+        suite.update(step, row | {"loss": float("nan") if step == 45 else 0.1}, [start] if step == 0 else ())
+    assert name not in {blind.rule for blind in suite.blind()}
+    texts = [rule.text for rule in rules if rule.enabled]
+    if rules[name].text not in texts:
+        assert rules[name].text not in {finding.text for finding in suite.findings()}
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_all_rules_can_be_on_or_off(tmp_path, traces, on):
+    suite = Suite(switched(tmp_path, NAMES, on))
+    for step, row in enumerate(traces.incident("length", 15, 50, 3)):
+        suite.update(step, row)
+    assert bool(suite.findings()) == on and {blind.rule for blind in suite.blind()} == (set(NAMES) if on else set())
