@@ -17,6 +17,8 @@ from regimescope.detectors.rules import Rules
 from regimescope.detectors.score import KEYS, REGIME_KEYS, Row, Score, finite, present, pushed_by, score_of
 from regimescope.detectors.types import REGIMES, Direction, Evidence, Remedy
 
+_REGIME_COUNT = len(REGIME_KEYS)
+_NO_REGIMES = (None,) * _REGIME_COUNT
 _KEPT = 64
 _BEFORE = 5  # steps before the onset that serve as reference
 
@@ -87,7 +89,7 @@ class BucketHistory:
 
     def add(self, step: int, metrics: Mapping[str, float]) -> None:
         row = tuple(map(metrics.get, KEYS))
-        if row[: len(REGIME_KEYS)].count(None) < len(REGIME_KEYS):
+        if row[:_REGIME_COUNT] != _NO_REGIMES:
             self._rows.append((step, row))
 
     def forget_from(self, step: int) -> None:

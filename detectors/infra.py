@@ -27,7 +27,7 @@ from regimescope.detectors.types import Severity
 class InfraFailed(Detector):
     """Evidence and share above those of a level. State: one sum and the step at which it left 0."""
 
-    __slots__ = ("_evidence", "_failed", "_onset", "_passed", "_rollouts", "_streaks")
+    __slots__ = ("_critical", "_evidence", "_failed", "_name", "_onset", "_passed", "_rollouts", "_streaks", "_warning")
 
     def __init__(self, rule: Rule) -> None:
         super().__init__(rule)
@@ -35,6 +35,8 @@ class InfraFailed(Detector):
         self._failed = math.log(numbers["failing"] / numbers["chance"])  # what each rollout says
         self._passed = math.log((1 - numbers["failing"]) / (1 - numbers["chance"]))
         self._rollouts = numbers["rollouts"]
+        self._warning, self._critical = rule.levels["warning"], rule.levels["critical"]
+        self._name = f"{rule.metric}.n"
         self._streaks = Streaks(rule)
         self._evidence = 0.0
         self._onset = 0
@@ -43,10 +45,12 @@ class InfraFailed(Detector):
         share = point.get(self.rule.metric)
         if share is None:
             return None
-        rollouts = point.get(f"{self.rule.metric}.n") or self._rollouts
         if self._evidence == 0:
+            if share == 0 and not self._streaks.active:  # most points
+                return QUIET
             self._onset = point.step
-        warning, critical = self.rule.levels["warning"], self.rule.levels["critical"]
+        rollouts = point.get(self._name) or self._rollouts
+        warning, critical = self._warning, self._critical
         evidence = self._evidence + rollouts * (share * self._failed + (1 - share) * self._passed)
         evidence = self._evidence = min(2 * warning.evidence, max(0.0, evidence))
         level: Severity | None = None

@@ -25,7 +25,7 @@ from regimescope.detectors.rules import Rules, load_rules
 from regimescope.detectors.signatures.clip_saturation import ClipSaturation
 from regimescope.detectors.signatures.engine_mismatch import ClippedWhenFresh, EngineMismatch
 from regimescope.detectors.signatures.entropy_collapse import EntropyCollapse
-from regimescope.detectors.signatures.exploration_decay import ExplorationDecay
+from regimescope.detectors.signatures.exploration_decay import ExplorationDecay, MeansPool
 from regimescope.detectors.signatures.heldout_gap import HeldoutGap
 from regimescope.detectors.signatures.length_collapse import LengthCollapse
 from regimescope.detectors.signatures.length_runaway import LengthRunaway
@@ -117,12 +117,13 @@ class Suite:
         repetition = [rules["repetition_collapse"], rules["repetition_share"], rules["repetition_level"]]
         if any(rule.enabled for rule in repetition):
             detectors.append(RepetitionCollapse(repetition[:2], repetition[2], core))
-        if rules["exploration_decay"].enabled:
-            detectors.append(ExplorationDecay(rules["exploration_decay"], core, self._buckets))
+        decay = rules["exploration_decay"]
+        means = MeansPool(decay, core)  # of exploration_decay and entropy_collapse
+        if decay.enabled:
+            detectors.append(ExplorationDecay(decay, core, self._buckets, means))
         entropy = rules["entropy_collapse"], rules["entropy_fall"]
         if any(rule.enabled for rule in entropy):
-            decay = rules["exploration_decay"]
-            detectors.append(EntropyCollapse(*entropy, decay, core, self._distress, self._buckets))
+            detectors.append(EntropyCollapse(*entropy, decay, core, self._distress, self._buckets, means))
         if rules["length_runaway"].enabled:
             detectors.append(LengthRunaway(rules["length_runaway"], core, self._benign))
         if rules["zero_signal"].enabled:

@@ -30,7 +30,7 @@ from regimescope.detectors.entropy_moves import raising
 from regimescope.detectors.lifecycle import QUIET, Reading, Streak
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Level, Rule
-from regimescope.detectors.signatures.exploration_decay import ExplorationDecay
+from regimescope.detectors.signatures.exploration_decay import ExplorationDecay, MeansPool
 from regimescope.detectors.types import Remedy
 
 METRIC = "entropy_mean"
@@ -53,13 +53,15 @@ class EntropyCollapse(Detector):
         core: Mapping[str, float],
         distress: Distress,
         history: BucketHistory,
+        pool: MeansPool,
     ) -> None:
-        """`fall`: the row of the info; `decay`: exploration_decay's row, which says how much accuracy must be lost."""
+        """`fall`: the row of the info; `decay`: exploration_decay's row, which says how much accuracy must be lost, and
+        whose means `pool` shares."""
         super().__init__(rule)
         self._fall, self._core, self._distress, self._history = fall, core, distress, history
         numbers = rule.numbers
         self._shift = Shift(log_value, -1, numbers["floor"], core, fast=numbers["fast"], slow=numbers["slow"])
-        self._decay = ExplorationDecay(decay, core, history)
+        self._decay = ExplorationDecay(decay, core, history, pool)
         self._lost: Reading | None = None  # what exploration_decay read off the newest accuracy; None: there was none
         self._before: float | None = None  # mean accuracy when entropy began to fall
         self._streak, self._fall_streak = Streak(rule.levels["warning"].points), Streak(fall.levels["info"].points)

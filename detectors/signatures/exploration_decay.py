@@ -55,11 +55,6 @@ class RecentTop:
         self._points: deque[float] = deque(maxlen=points)
         self._steps: deque[int] = deque(maxlen=points)
         self._block = block
-        self.restart()
-
-    def restart(self) -> None:
-        self._points.clear()
-        self._steps.clear()
         self._seen = 0  # points of the present block
         self._now: Top | None = None
         self._before: Top | None = None
@@ -81,58 +76,97 @@ class RecentTop:
         return before if before is not None and before.value > now.value else now
 
 
+class Means:
+    """What the draw-down is read off: means of accuracy and of the metrics beside it, and the highest of them."""
+
+    __slots__ = ("_index", "_needed", "_tops", "accuracy", "beside", "peak", "sustained", "top")
+
+    def __init__(self, rule: Rule, core: Mapping[str, float]) -> None:
+        numbers = rule.numbers
+        self.accuracy, self.sustained = NoisyEwma(numbers["half_life"]), Ewma(numbers["peak_half_life"])
+        self.beside = {name: Ewma(numbers["half_life"]) for name in SIGNS}
+        self._tops = RecentTop(int(numbers["top_points"]), int(numbers["top_block"]))
+        self._needed = int(core["min_points"])
+        self._index = -1  # of the newest point
+        self.peak = 0.0  # highest sustained mean
+        self.top: Top | None = None
+
+    @property
+    def empty(self) -> bool:
+        """No point has entered."""
+        return self._index < 0
+
+    def update(self, point: Point, accuracy: float) -> bool:
+        """Whether there are points enough. A point that another rule has given already enters once."""
+        mean = self.accuracy
+        if point.index == self._index:
+            return mean.count >= self._needed
+        self._index = point.index
+        mean.update(accuracy)
+        self.sustained.update(accuracy)
+        self._tops.add(point.step, accuracy)
+        for name, other in self.beside.items():
+            value = point.get(name)
+            if value is not None:
+                other.update(log_value(value))
+        if mean.count < self._needed:
+            return False
+        self.peak = max(self.peak, self.sustained.value)
+        self.top = self._tops.update(self.beside)
+        return True
+
+
+class MeansPool:
+    """The means of one suite: two rules read them, and nearly always the same ones."""
+
+    __slots__ = ("_core", "_newest", "_rule")
+
+    def __init__(self, rule: Rule, core: Mapping[str, float]) -> None:
+        self._rule, self._core = rule, core
+        self._newest = Means(rule, core)
+
+    def empty(self) -> Means:
+        """Means that no point has entered: the same for all rules that begin anew between two points."""
+        if not self._newest.empty:
+            self._newest = Means(self._rule, self._core)
+        return self._newest
+
+
 class ExplorationDecay(Detector):
     """Draw-down > effect x peak and > evidence x standard error. The peak counts from `core.min_points` points on: the
     highest sustained mean, or with two signs the recent top where that is higher."""
 
-    __slots__ = (
-        "_accuracy", "_conditions", "_history", "_means", "_needed", "_peak", "_streaks", "_sustained", "_top",
-        "_tops",
-    )  # fmt: skip
+    __slots__ = ("_conditions", "_history", "_means", "_needed", "_pool", "_streaks")
     follows_data = True
     has_grace = True
 
-    def __init__(self, rule: Rule, core: Mapping[str, float], history: BucketHistory) -> None:
+    def __init__(self, rule: Rule, core: Mapping[str, float], history: BucketHistory, pool: MeansPool) -> None:
         super().__init__(rule)
-        numbers = rule.numbers
-        self._accuracy, self._sustained = NoisyEwma(numbers["half_life"]), Ewma(numbers["peak_half_life"])
-        self._means = {name: Ewma(numbers["half_life"]) for name in SIGNS}
-        self._tops = RecentTop(int(numbers["top_points"]), int(numbers["top_block"]))
+        self._pool, self._means = pool, pool.empty()
         self._needed = int(core["min_points"])
         self._history = history
         self._streaks = Streaks(rule)
         self._conditions = _conditions(rule)
-        self._peak = 0.0  # highest sustained mean
-        self._top: Top | None = None
 
     def update(self, point: Point) -> Reading | None:
         accuracy = point.get("accuracy")
         if accuracy is None or not point.clean:
             return None
-        mean = self._accuracy
-        mean.update(accuracy)
-        self._sustained.update(accuracy)
-        self._tops.add(point.step, accuracy)
-        for name, other in self._means.items():
-            value = point.get(name)
-            if value is not None:
-                other.update(log_value(value))
-        if mean.count < self._needed:
+        means = self._means
+        if not means.update(point, accuracy) or means.top is None:
             return QUIET
-        self._peak = max(self._peak, self._sustained.value)
-        self._top = top = self._tops.update(self._means)
-        least = self.rule.levels["warning"].effect
-        high = max(self._peak, top.value)
-        if self._peak - mean.value > least / 2 * self._peak or high - mean.value > least * high:
+        least, mean, sustained = self.rule.levels["warning"].effect, means.accuracy, means.peak
+        high = max(sustained, means.top.value)
+        if sustained - mean.value > least / 2 * sustained or high - mean.value > least * high:
             signs, count = self._signs()
-            peak = high if count > 1 else self._peak
+            peak = high if count > 1 else sustained
             if peak - mean.value > least / 2 * peak:
                 return self._reading(point, peak, signs, self._conditions[min(count, 2)])
         self._streaks.update(point.step, None)  # most points: the standard error, which costs, is not needed
         return QUIET
 
     def _reading(self, point: Point, peak: float, signs: Sequence[str], conditions: Sequence[Condition]) -> Reading:
-        mean = self._accuracy
+        mean, top = self._means.accuracy, self._means.top
         drop, noise = peak - mean.value, mean.standard_error()
         level: Severity | None = None
         for name, effect, evidence in conditions:
@@ -145,7 +179,7 @@ class ExplorationDecay(Detector):
             score = min(score, drop / (evidence * noise))
         return Reading(
             level=self._streaks.update(point.step, level), pending=level, holds=True,
-            onset=self._top.step if self._top else point.step, size=share, score=score, direction=self._direction(),
+            onset=top.step if top else point.step, size=share, score=score, direction=self._direction(),
             evidence={
                 "accuracy_mean": mean.value, "accuracy_peak": peak, "share_lost": share, "standard_error": noise,
                 "log_entropy_change": self._change(ENTROPY), "also_up": ", ".join(signs) or None,
@@ -155,7 +189,7 @@ class ExplorationDecay(Detector):
     @property
     def mean(self) -> float:
         """Of accuracy, at the newest point; 0 before the first."""
-        return self._accuracy.value
+        return self._means.accuracy.value
 
     def _signs(self) -> tuple[list[str], int]:
         """Metrics that rose since accuracy was at its top, and what they count: much longer answers count twice."""
@@ -169,9 +203,10 @@ class ExplorationDecay(Detector):
 
     def _change(self, name: str) -> float | None:
         """Of the log mean of a metric since accuracy was at its top."""
-        if self._top is None or name not in self._top.beside:
+        means, top = self._means, self._means.top
+        if top is None or name not in top.beside:
             return None
-        return self._means[name].value - self._top.beside[name]
+        return means.beside[name].value - top.beside[name]
 
     def _direction(self) -> str:
         change = self._change(ENTROPY)
@@ -185,17 +220,15 @@ class ExplorationDecay(Detector):
     def moves(self, direction: str | None) -> Sequence[Move]:
         if direction == "up":
             return lowering()
-        onset = self._top.step if self._top else 0
+        onset = self._means.top.step if self._means.top else 0
         return raising(self._history, onset) if direction == "down" else ()
 
     def reseat(self) -> None:
-        for mean in (self._accuracy, self._sustained, *self._means.values()):
-            mean.restart()
-        self._tops.restart()
-        self._peak, self._top = 0.0, None
+        self._means = self._pool.empty()
 
     def warming(self) -> tuple[int, int] | None:
-        return (self._accuracy.count, self._needed) if self._accuracy.count < self._needed else None
+        count = self._means.accuracy.count
+        return (count, self._needed) if count < self._needed else None
 
 
 def _conditions(rule: Rule) -> Sequence[Sequence[Condition]]:

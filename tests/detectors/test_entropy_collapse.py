@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regimescope.detectors import Event, Suite
+from regimescope.detectors import Event, Suite, load_rules
 from regimescope.detectors.incidents import inhibited
 
 NAME = "entropy_collapse"
@@ -159,3 +159,20 @@ def test_entropy_may_be_in_any_unit_and_have_holes(traces, seed, factor):
     key = ("severity", "step_onset", "step_detected")
     first, second = run(bad)[NAME], run(scaled)[NAME]
     assert [getattr(first, name) for name in key] == [getattr(second, name) for name in key]
+
+
+@pytest.mark.parametrize("changed", [70, 95, 104, 150])
+def test_the_means_of_accuracy_that_it_shares_are_each_rule_s_own_after_a_change(traces, tmp_path, changed):
+    """A change of bounds begins anew where no alert is open (at 95 that of entropy is): then they read other means."""
+
+    def found(*off):
+        path = tmp_path / "rules.toml"
+        path.write_text("".join(f'[[rule]]\nname = "{name}"\nenabled = false\n' for name in off), encoding="utf-8")
+        suite = Suite(load_rules(path))
+        event = Event(kind="bounds_changed", step=changed, data={"pos.w_max": 5.0})
+        for step, row in enumerate(traces.incident("entropy", 40, 240, 3)):
+            suite.update(step, row, [event] if step == changed else ())
+        return {f.rule: (f.step_onset, f.step_detected, dict(f.evidence)) for f in suite.findings()}
+
+    both, decay, entropy = found(), found(NAME, "entropy_fall"), found("exploration_decay")
+    assert both["exploration_decay"] == decay["exploration_decay"] and both[NAME] == entropy[NAME]
