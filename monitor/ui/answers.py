@@ -256,7 +256,7 @@ def regimes(facts: RunFacts, latest: Mapping[str, Latest]) -> Answer:
         word, tone = ("lint", _LINT) if lint else ("none", _FINE) if numbers else ("not logged", _BLIND)
         notes = (lint, lint_move(facts)) if lint else ()
         return Answer(question="Which regime?", word=word, tone=tone, text=numbers or _NO_BUCKETS, notes=_filled(notes))
-    driver = f"{worst.driver} ({driver_text(worst.driver)})" if worst.driver else "no driver: no regime stands out"
+    driver = f"{worst.driver} ({driver_text(worst.driver)})" if worst.driver else _no_driver(worst)
     name = f"{signature_text(worst.signature).title}{of_slice(worst)}"
     return Answer(
         question="Which regime?",
@@ -265,6 +265,16 @@ def regimes(facts: RunFacts, latest: Mapping[str, Latest]) -> Answer:
         text=f"{name} since step {worst.step_onset} · {driver} · {move(facts.remedy)}",
         notes=_filled((numbers or _NO_BUCKETS, lint)),
     )
+
+
+def _no_driver(alert: AlertRow) -> str:
+    """Why there is none."""
+    how, names = alert.evidence.get("attribution"), alert.evidence.get("candidates")
+    return {
+        "unclear": f"driver unclear: {names}",
+        "no buckets": "no attribution without buckets",
+        "ratios proximal": "no attribution from proximal ratios",
+    }.get(str(how), "no driver: no regime stands out")
 
 
 def _of_policy(facts: RunFacts) -> list[AlertRow]:

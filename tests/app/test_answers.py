@@ -25,10 +25,11 @@ def checkpoint(step: int) -> EventRow:
 
 
 class Onset:
-    """The two fields of an alert that the way back looks at."""
+    """The fields of an alert that the way back looks at. `back`: the checkpoint of a remedy that only goes back."""
 
-    def __init__(self, step_onset: int, severity: str = "critical") -> None:
+    def __init__(self, step_onset: int, severity: str = "critical", back: int | None = -1) -> None:
         self.step_onset, self.severity = step_onset, severity
+        self.remedy, self.evidence = ({}, {}) if back == -1 else ({"checkpoint": back}, {"window": "closed"})
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,8 @@ class Onset:
         ([0, 40, 80], [Onset(90), Onset(40)], "last good checkpoint: step 0"),
         ([40], [Onset(40)], "no checkpoint before the onset"),
         ([40], [Onset(10, "info")], "last checkpoint: step 40"),
+        ([0, 40, 80], [Onset(62, back=0)], "last good checkpoint: step 0"),
+        ([0, 40, 80], [Onset(62, back=None)], "no checkpoint before the onset"),
     ],
 )
 def test_the_way_back_is_the_newest_checkpoint_before_the_earliest_onset(steps, alerts, text):

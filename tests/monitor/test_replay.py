@@ -117,7 +117,9 @@ def test_what_the_suite_is_given(trainer, watch, recording) -> None:
     assert (len(start), kind, step) == (1, "start", 0)
     assert data == {
         "objective": "dispo", "ratio_source": "behaviour", "pos.base": "r", "neg.base": "r", "pos.w_min": 0.8,
-        "pos.w_max": 11.0, "neg.w_min": 0.0, "neg.w_max": 101.0, "revision": 0,
+        "pos.w_max": 11.0, "neg.w_min": 0.0, "neg.w_max": 101.0, "revision": 0, "framework": "regimescope",
+        **{f"{sign}.w_min.limits": (0.0, 1.0) for sign in ("pos", "neg")},
+        **{f"{sign}.w_max.limits": (1.0, 101.0) for sign in ("pos", "neg")},
     }  # fmt: skip
     assert [(k, s, d["revision"], d["pos.w_max"]) for k, s, d in changed] == [("bounds_changed", 1, 1, 5.0)]
     assert nothing == []
