@@ -173,7 +173,7 @@ class Suite:
         for watch in self._watches:
             if watch.update(point):
                 changed[watch] = None
-        if self._advice.update(point):
+        if self.slice is None and self._advice.update(point):  # one task that is lost sends no run back
             changed.update(dict.fromkeys(watch for watch in self._all if watch.life.firing))
         if changed:
             self._settle(changed)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regimescope.detectors import Event, Suite
+from regimescope.detectors import Event, Slices, Suite
 from regimescope.detectors.driver import in_words
 
 R4_OFF = {"objective": "dispo", "ratio_source": "behaviour", "pos.w_min": 0.8, "pos.w_max": 11.0, "neg.w_min": 1.0,
@@ -84,6 +84,20 @@ def test_groups_without_a_signal_close_the_window_when_they_are_wrong_and_not_wh
     dead = {"accuracy": 0.3, "zero_variance_frac": 1.0}
     assert collapse(run(collapsing(**dead, all_wrong_frac=0.9), every=10)).remedy.checkpoint is not None
     assert collapse(run(collapsing(**dead, all_wrong_frac=0.1), every=10)).remedy.checkpoint is None
+
+
+def test_a_task_that_is_lost_alone_sends_no_run_back():
+    suite = Suite()
+    slices = Slices(suite)
+    rows = [healthy(**{"accuracy.n": 64.0}) for _ in range(30)] + [
+        healthy(response_length_mean=4.0, accuracy=0.01, **{"accuracy.n": 64.0}) for _ in range(30)
+    ]
+    for step, row in enumerate(rows):
+        events = [Event(kind="start", step=0, data=R4_OFF)] if step == 0 else []
+        suite.update(step, healthy(), events)
+        slices.update(step, {"proofs": row}, events)
+    lost = next(f for f in slices.findings() if f.signature == "length_collapse")
+    assert lost.slice == "proofs" and "Too late" not in lost.remedy.text
 
 
 def test_a_run_that_comes_back_has_time_again():
