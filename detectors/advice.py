@@ -104,7 +104,7 @@ class Advice:
         how = "under_these" if "bounds_changed_at" in finding.evidence else "under_checked" if blind else "under_less"
         back = self._back(remedy, onset, how)
         if blind:  # what to log for the next time stays
-            back = replace(back, text=f"{back.text} {remedy.text}")
+            back = replace(back, text=f"{back.text}\n{remedy.text}")
         return replace(finding, remedy=back, evidence={**finding.evidence, "window": "closed"})
 
     def _back(self, remedy: Remedy, onset: int, how: str) -> Remedy:
