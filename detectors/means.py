@@ -11,6 +11,7 @@ from collections import deque
 _NOISE_RATE = 1 - 0.5 ** (1 / 480)
 _SETTLED = 40
 _FAR = 8
+_LARGE = 3
 
 
 def decay(half_life: float) -> float:
@@ -45,12 +46,14 @@ class Ewma:
 
 
 class NoisyEwma(Ewma):
-    """An Ewma that knows its standard error under AR(1) noise."""
+    """An Ewma that knows its standard error under AR(1) noise. While `moved` is set, the value is not where it used to
+    be: a difference then counts at most `_LARGE` times the usual one, or a sudden loss would pass for noise."""
 
-    __slots__ = ("_far", "_near", "_past")
+    __slots__ = ("_far", "_near", "_past", "moved")
 
     def restart(self) -> None:
         super().restart()
+        self.moved = False
         self._past: deque[float] = deque(maxlen=_FAR)
         self._near = self._far = 0.0  # mean |difference| over 1 point, over _FAR points
 
@@ -62,8 +65,11 @@ class NoisyEwma(Ewma):
         if count > _FAR:
             plain, rate = 1 / (count - 1), 1 / (count - _FAR)
             near, far = self._near, self._far
-            self._near = near + (plain if plain > _NOISE_RATE else _NOISE_RATE) * (abs(value - past[-1]) - near)
-            self._far = far + (rate if rate > _NOISE_RATE else _NOISE_RATE) * (abs(value - past[0]) - far)
+            step, long = abs(value - past[-1]), abs(value - past[0])
+            if self.moved:
+                step, long = min(step, _LARGE * near), min(long, _LARGE * far)
+            self._near = near + (plain if plain > _NOISE_RATE else _NOISE_RATE) * (step - near)
+            self._far = far + (rate if rate > _NOISE_RATE else _NOISE_RATE) * (long - far)
         elif count > 1:
             self._near += max(_NOISE_RATE, 1 / (count - 1)) * (abs(value - past[-1]) - self._near)
         past.append(value)

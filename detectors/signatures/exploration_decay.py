@@ -79,14 +79,15 @@ class RecentTop:
 class Means:
     """What the draw-down is read off: means of accuracy and of the metrics beside it, and the highest of them."""
 
-    __slots__ = ("_index", "_needed", "_tops", "accuracy", "beside", "peak", "sustained", "top")
+    __slots__ = ("_index", "_least", "_needed", "_settled", "_tops", "accuracy", "beside", "peak", "sustained", "top")
 
     def __init__(self, rule: Rule, core: Mapping[str, float]) -> None:
         numbers = rule.numbers
         self.accuracy, self.sustained = NoisyEwma(numbers["half_life"]), Ewma(numbers["peak_half_life"])
         self.beside = {name: Ewma(numbers["half_life"]) for name in SIGNS}
         self._tops = RecentTop(int(numbers["top_points"]), int(numbers["top_block"]))
-        self._needed = int(core["min_points"])
+        self._needed, self._settled = int(core["min_points"]), int(core["settled"])
+        self._least = rule.levels["warning"].effect
         self._index = -1  # of the newest point
         self.peak = 0.0  # highest sustained mean
         self.top: Top | None = None
@@ -112,6 +113,7 @@ class Means:
         if mean.count < self._needed:
             return False
         self.peak = max(self.peak, self.sustained.value)
+        mean.moved = mean.count > self._settled and self.peak - mean.value > self._least * self.peak
         self.top = self._tops.update(self.beside)
         return True
 
