@@ -1,14 +1,20 @@
 """Detectors: `runs FOLDER` replays recorded CSVs, `gates` counts false alarms and recall, `slices` the same on env
-slices, `golden` compares recorded alerts."""
+slices, `golden` compares recorded alerts, `tapes` records what the detectors were given in a run."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from benchmarks.detectors import gates, given_runs, golden, slices
+from benchmarks.detectors import gates, given_runs, golden, slices, tapes
 
-COMMANDS = {"runs": given_runs.main, "gates": gates.main, "slices": slices.main, "golden": golden.main}
+COMMANDS = {
+    "runs": given_runs.main,
+    "gates": gates.main,
+    "slices": slices.main,
+    "golden": golden.main,
+    "tapes": tapes.main,
+}
 
 
 def main(argv: Sequence[str]) -> int:

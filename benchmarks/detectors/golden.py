@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
+from benchmarks.detectors import run_folders, tapes
 from benchmarks.detectors.given_runs import objective_of, read_rows, replay
 
 from regimescope.detectors import Finding
@@ -26,7 +27,7 @@ class Golden:
     """One expected alert."""
 
     run: str
-    "Name of the CSV."
+    "Name of the CSV or tape."
     rule: str
     "Rule of the finding."
     signature: str
@@ -44,13 +45,20 @@ class Golden:
 
 
 def traces() -> list[Path]:
-    return sorted(path for path in FOLDER.glob("*.csv") if path.stem != "expected")
+    """CSVs of logs, and tapes of our own trainer's runs with buckets, bounds and events."""
+    return sorted([*(path for path in FOLDER.glob("*.csv") if path.stem != "expected"), *FOLDER.glob("*.jsonl")])
 
 
 def alerts(path: Path) -> list[Golden]:
     """What the detectors say about one recorded run, info left out."""
-    findings = replay(read_rows(path), objective_of(path.stem))
-    return sorted(_golden(path.stem, finding) for finding in findings if finding.severity != "info")
+    return sorted(_golden(path.stem, finding) for finding in findings(path) if finding.severity != "info")
+
+
+def findings(path: Path) -> list[Finding]:
+    """All of them, by detection."""
+    if path.suffix == ".jsonl":
+        return run_folders.findings(tapes.read(path))
+    return replay(read_rows(path), objective_of(path.stem))
 
 
 def _golden(run: str, finding: Finding) -> Golden:
