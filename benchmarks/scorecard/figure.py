@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-NAME, BAR, NUMBER, LINE, HEAD, GAP = 250, 180, 50, 22, 52, 24
+NAME, BAR, NUMBER, LINE, HEAD, GAP = 275, 180, 50, 22, 52, 24
 FOUND, FALSE, INK, PAPER = "#1b7f5c", "#c2410c", "#1f2933", "#ffffff"
 FONT = 'font-family="system-ui, sans-serif" font-size="13"'
 
