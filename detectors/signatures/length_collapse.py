@@ -1,8 +1,8 @@
 """length_collapse: responses get shorter while the run is in distress.
 
 A shorter mean length alone is no collapse (healthy runs went from 370 to 50 tokens), so the shift needs distress or a
-fast fall, and is discounted while reward rises or truncation falls. At the floor (LengthFloor) it is critical whatever
-else is seen.
+fast fall, and is discounted while reward rises or truncation falls. What would be a warning is critical where accuracy
+is at its floor. At the floor of length (LengthFloor) it is critical whatever else is seen.
 """
 
 from __future__ import annotations
@@ -74,15 +74,15 @@ class LengthCollapse(Detector):
         shift, levels = self._shift, self.rule.levels
         if shift is None or shift.effect <= levels["info"].effect or shift.evidence <= levels["info"].evidence:
             return None
-        distressed = self._distress.recent(point)
-        if self._benign.recent(point) and not (distressed and self._distress.entropy_moved()):
+        distressed, lost = self._distress.recent(point), point.accuracy_floored
+        if self._benign.recent(point) and not lost and not (distressed and self._distress.entropy_moved()):
             return "info"
         critical, warning = levels["critical"], levels["warning"]
         if distressed and shift.effect > critical.effect and shift.evidence > critical.evidence:
             return "critical"
         fast = shift.effect / shift.points_since_onset >= self.rule.numbers["fast_per_point"]
         if (distressed or fast) and shift.effect > warning.effect and shift.evidence > warning.evidence:
-            return "warning"
+            return "critical" if lost else "warning"
         return "info"
 
     def _onset(self, step: int) -> int:

@@ -1,6 +1,7 @@
 """repetition_collapse: responses repeat themselves, in the mean (rep4_mean) or in a growing share (repetition_frac).
 
-Two shifts and the fixed level of RepetitionLevel raise one alert. No other metric is needed.
+Two shifts and the fixed level of RepetitionLevel raise one alert. No other metric is needed; where accuracy is at its
+floor, what would be a warning is critical.
 
 >>> from regimescope.detectors import Suite
 >>> suite = Suite()
@@ -36,8 +37,9 @@ class _Rise:
         self.streaks = Streaks(rule)
         self.value = 0.0
 
-    def update(self, step: int, value: float) -> tuple[Severity | None, Severity | None]:
-        """Levels whose condition has held long enough, and holds now."""
+    def update(self, step: int, value: float, *, lost: bool) -> tuple[Severity | None, Severity | None]:
+        """Levels whose condition has held long enough, and holds now. `lost`: accuracy is at its floor; then what would
+        be a warning is critical."""
         self.value = value
         shift = self.shift
         shift.update(step, value)
@@ -45,7 +47,7 @@ class _Rise:
         if shift.evidence > self._half:
             for name, condition in self.rule.levels.items():
                 if shift.effect > condition.effect and shift.evidence > condition.evidence and value > condition.value:
-                    level = "critical" if name == "critical" else "warning"
+                    level = "critical" if lost or name == "critical" else "warning"
         return self.streaks.update(step, level), level
 
     @property
@@ -80,7 +82,7 @@ class RepetitionCollapse(Detector):
             if value is None:
                 continue
             seen = True
-            one_reached, one_now = rise.update(step, value)
+            one_reached, one_now = rise.update(step, value, lost=point.accuracy_floored)
             if one_reached is not None and RANK[one_reached] > RANK[reached]:
                 reached, row = one_reached, rise.rule
             if one_now is not None and RANK[one_now] > RANK[now]:

@@ -40,6 +40,25 @@ def test_shorter_in_distress_is_critical():
     assert 58 <= found["length_collapse"].step_onset <= 62 < found["length_collapse"].step_detected <= 70
 
 
+@pytest.mark.parametrize(("accuracy", "severity"), [(0.3, "warning"), (0.05, "critical")])
+@pytest.mark.parametrize(
+    ("signature", "path"),
+    [("length_collapse", {"response_length_mean": step_at(60, 400, 210, 8)}),
+     ("repetition_collapse", {"rep4_mean": step_at(60, 0.1, 0.21, 3)})],
+)  # fmt: skip
+def test_what_would_be_a_warning_is_critical_once_accuracy_is_gone(signature, path, accuracy, severity):
+    found = run(rows(80, **path, accuracy=step_at(58, 0.7, accuracy, 8)))
+    assert found[signature].severity == severity
+    if severity == "critical":
+        assert found["accuracy_collapse"].inhibited_by == signature
+
+
+def test_lost_accuracy_is_not_benign_though_reward_rises():
+    paths = {"response_length_mean": step_at(60, 400, 210, 8), "reward_mean": step_at(60, 0.2, 0.8, 8)}
+    assert run(rows(90, **paths, accuracy=step_at(58, 0.7, 0.6, 8)))["length_collapse"].severity == "info"
+    assert run(rows(90, **paths, accuracy=step_at(58, 0.7, 0.05, 8)))["length_collapse"].severity == "critical"
+
+
 def test_rising_reward_makes_it_benign_and_distress_with_entropy_overrules_that():
     falling = {"response_length_mean": step_at(60, 400, 120, 8), "reward_mean": step_at(60, 0.2, 0.8, 8)}
     assert run(rows(120, **falling))["length_collapse"].severity == "info"
