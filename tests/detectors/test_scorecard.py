@@ -220,6 +220,16 @@ def test_only_runs_in_which_a_bound_binds_ask_for_a_warning_in_time(card):
     assert _verdicts(card, "fresh", [case], soon)[target].state == "met"
 
 
+@pytest.mark.parametrize(
+    ("rows", "seconds", "state"),
+    [(1000, 0.049, "met"), (1000, 0.051, "missed"), (60, 0.0029, "met"), (60, 0.006, "open")],
+)
+def test_the_cost_is_judged_on_long_runs(card, rows, seconds, state):
+    case = _case(card, "healthy")
+    answer = card("workers").Answer(alarms=[], rows=rows, seconds=seconds)
+    assert _verdicts(card, "public", [case], {case.name: answer})["at most 50 µs of CPU per row"].state == state
+
+
 def test_longer_runs_end_in_the_same_collapse(card):
     short, long = card("generated").lengths((250, 300), 1)[:2]
     assert [run.onsets["length"] for run in (short, long)] == [250, 300]
