@@ -162,10 +162,10 @@ class AccuracyFloor(Detector):
         level = self.rule.levels["critical"]
         low = self._best >= level.value and self._mean.value < level.effect * self._best
         reached = self._streaks.update(point.step, "critical" if low else None)
-        point.accuracy_floored = low
+        share = self._mean.value / self._best if self._best > 0 else 1.0
+        point.accuracy_floored, point.accuracy_share = low, share
         if not low:
             return QUIET
-        share = self._mean.value / self._best
         return Reading(
             level=reached, pending="critical", holds=True, onset=self._streaks.since(point.step),
             score=min(10.0, level.effect / share) if share > 0 else 10.0, direction="down",

@@ -116,7 +116,7 @@ class Suite:
             )
         repetition = [rules["repetition_collapse"], rules["repetition_share"], rules["repetition_level"]]
         if any(rule.enabled for rule in repetition):
-            detectors.append(RepetitionCollapse(repetition[:2], repetition[2], core))
+            detectors.append(RepetitionCollapse(repetition[:2], repetition[2], core, self._distress))
         decay = rules["exploration_decay"]
         means = MeansPool(decay, core)  # of exploration_decay and entropy_collapse
         if decay.enabled:

@@ -1,7 +1,9 @@
 """repetition_collapse: responses repeat themselves, in the mean (rep4_mean) or in a growing share (repetition_frac).
 
-Two shifts and the fixed level of RepetitionLevel raise one alert. No other metric is needed; where accuracy is at its
-floor, what would be a warning is critical.
+Two shifts and the fixed level of RepetitionLevel raise one alert. No other metric is needed. Where accuracy is logged
+it has a say: at its floor, what would be a warning is critical; while it holds and nothing else is in distress, a shift
+counts one severity less, since healthy runs have bursts of formulaic answers that pass. The fixed level is critical
+whatever accuracy does.
 
 >>> from regimescope.detectors import Suite
 >>> suite = Suite()
@@ -17,12 +19,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from regimescope.detectors.core import Shift, logit
+from regimescope.detectors.distress import Distress
 from regimescope.detectors.driver import RELAX_NEGATIVE, Move
 from regimescope.detectors.guards import RepetitionLevel
 from regimescope.detectors.lifecycle import QUIET, RANK, Reading, Streaks
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rule
 from regimescope.detectors.types import Severity
+
+_CALM: Mapping[Severity, Severity] = {"critical": "warning", "warning": "info"}
+"What a shift counts while accuracy holds."
 
 
 class _Rise:
@@ -37,17 +43,19 @@ class _Rise:
         self.streaks = Streaks(rule)
         self.value = 0.0
 
-    def update(self, step: int, value: float, *, lost: bool) -> tuple[Severity | None, Severity | None]:
-        """Levels whose condition has held long enough, and holds now. `lost`: accuracy is at its floor; then what would
-        be a warning is critical."""
+    def update(self, step: int, value: float, *, lost: bool, calm: bool) -> tuple[Severity | None, Severity | None]:
+        """Levels whose condition has held long enough, and holds now. `lost`: accuracy is at its floor; `calm`: it is
+        logged and holds."""
         self.value = value
         shift = self.shift
         shift.update(step, value)
         level: Severity | None = None
         if shift.evidence > self._half:
-            for name, condition in self.rule.levels.items():
+            for name, condition in self.rule.levels.items():  # those of an info are those of a warning
                 if shift.effect > condition.effect and shift.evidence > condition.evidence and value > condition.value:
                     level = "critical" if lost or name == "critical" else "warning"
+        if calm and level is not None:
+            level = _CALM[level]
         return self.streaks.update(step, level), level
 
     @property
@@ -58,13 +66,13 @@ class _Rise:
 class RepetitionCollapse(Detector):
     """One alert for both metrics and the level; rows that are switched off are left out."""
 
-    __slots__ = ("_core", "_level", "_level_rule", "_rises")
+    __slots__ = ("_core", "_distress", "_level", "_level_rule", "_rises")
     has_grace = True
 
-    def __init__(self, rows: Sequence[Rule], level_rule: Rule, core: Mapping[str, float]) -> None:
+    def __init__(self, rows: Sequence[Rule], level_rule: Rule, core: Mapping[str, float], distress: Distress) -> None:
         """`rows`: the rule of rep4_mean, whose name the alert carries, and that of repetition_frac."""
         super().__init__(rows[0])
-        self._core = core
+        self._core, self._distress = core, distress
         self._rises = [_Rise(row, core) for row in rows if row.enabled]
         self._level = RepetitionLevel(level_rule) if level_rule.enabled else None
         self._level_rule = level_rule
@@ -76,13 +84,15 @@ class RepetitionCollapse(Detector):
         reached: Severity | None = None
         now: Severity | None = None
         row: Rule | None = None
-        seen = False
+        seen, lost = False, point.accuracy_floored
+        share = point.accuracy_share
+        calm = share is not None and share >= self.rule.numbers["calm_share"] and not self._distress.recent(point)
         for rise in self._rises:
             value = point.get(rise.metric)
             if value is None:
                 continue
             seen = True
-            one_reached, one_now = rise.update(step, value, lost=point.accuracy_floored)
+            one_reached, one_now = rise.update(step, value, lost=lost, calm=calm)
             if one_reached is not None and RANK[one_reached] > RANK[reached]:
                 reached, row = one_reached, rise.rule
             if one_now is not None and RANK[one_now] > RANK[now]:

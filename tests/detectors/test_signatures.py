@@ -53,6 +53,22 @@ def test_what_would_be_a_warning_is_critical_once_accuracy_is_gone(signature, pa
         assert found["accuracy_collapse"].inhibited_by == signature
 
 
+@pytest.mark.parametrize(
+    ("rep4", "beside", "severity"),
+    [
+        (0.45, {}, "critical"),
+        (0.45, {"accuracy": lambda s: 0.7}, "warning"),
+        (0.21, {"accuracy": lambda s: 0.7}, "info"),
+        (0.45, {"accuracy": step_at(58, 0.7, 0.4, 8)}, "critical"),
+        (0.45, {"accuracy": lambda s: 0.7, "grad_norm": step_at(58, 0.3, 5, 4)}, "critical"),
+        (0.7, {"accuracy": lambda s: 0.7}, "critical"),
+    ],
+)
+def test_a_burst_of_repetition_counts_one_severity_less_while_accuracy_holds(rep4, beside, severity):
+    found = run(rows(72, rep4_mean=step_at(60, 0.1, rep4, 3), **beside))
+    assert found["repetition_collapse"].severity == severity
+
+
 def test_lost_accuracy_is_not_benign_though_reward_rises():
     paths = {"response_length_mean": step_at(60, 400, 210, 8), "reward_mean": step_at(60, 0.2, 0.8, 8)}
     assert run(rows(90, **paths, accuracy=step_at(58, 0.7, 0.6, 8)))["length_collapse"].severity == "info"
