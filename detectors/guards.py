@@ -113,21 +113,30 @@ class LengthFloor:
 
 
 class RepetitionLevel:
-    """rep4_mean above the value; a run that was above from its first three points on is only warned about."""
+    """rep4_mean above the value; a run that was above from its first three points on is only warned about.
 
-    __slots__ = ("_above_at_start", "_seen", "_streak", "_value")
+    While accuracy is at its floor, dead_value is enough where that is also dead_rise times the largest of the first
+    three points: a collapse in the first steps leaves the shift no clean reference.
+    """
+
+    __slots__ = ("_above_at_start", "_first", "_numbers", "_seen", "_streak", "_value")
 
     def __init__(self, rule: Rule) -> None:
         level = rule.levels["critical"]
-        self._value, self._streak = level.value, Streak(level.points)
-        self._seen = 0
+        self._numbers, self._value, self._streak = rule.numbers, level.value, Streak(level.points)
+        self._seen, self._first = 0, 0.0
         self._above_at_start = True
 
-    def update(self, step: int, repetition: float) -> Severity | None:
+    def update(self, step: int, repetition: float, *, dead: bool) -> Severity | None:
+        """`dead`: accuracy is at its floor."""
         above = repetition > self._value
         if self._seen < 3:
             self._seen += 1
+            self._first = max(self._first, repetition)
             self._above_at_start = self._above_at_start and above
+        if dead:
+            numbers = self._numbers
+            above = above or repetition > max(numbers["dead_value"], numbers["dead_rise"] * self._first)
         if not self._streak.update(step, above):
             return None
         return "warning" if self._above_at_start else "critical"

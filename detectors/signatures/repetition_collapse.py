@@ -100,7 +100,7 @@ class RepetitionCollapse(Detector):
         repetition = point.get(self._level_rule.metric)
         if self._level is not None and repetition is not None:
             seen = True
-            guard = self._level.update(step, repetition)
+            guard = self._level.update(step, repetition, dead=lost)
             if guard is not None and RANK[guard] > RANK[reached]:
                 reached, row = guard, self._level_rule
         if not seen:

@@ -69,6 +69,17 @@ def test_a_burst_of_repetition_counts_one_severity_less_while_accuracy_holds(rep
     assert found["repetition_collapse"].severity == severity
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "accuracy", "found"),
+    [(0.12, 0.37, 0.0, True), (0.12, 0.37, 0.5, False), (0.12, 0.22, 0.0, False), (0.2, 0.37, 0.0, False)],
+)
+def test_loops_in_the_first_steps_are_named_once_accuracy_is_gone(before, after, accuracy, found):
+    """Before the shift has a reference: above a quarter, and twice what the run began with."""
+    data = [{"rep4_mean": before, "accuracy": 0.6}] * 3 + [{"rep4_mean": after, "accuracy": accuracy}] * 9
+    alert = run(data).get("repetition_collapse")
+    assert (alert is not None and alert.severity == "critical") == found
+
+
 def test_lost_accuracy_is_not_benign_though_reward_rises():
     paths = {"response_length_mean": step_at(60, 400, 210, 8), "reward_mean": step_at(60, 0.2, 0.8, 8)}
     assert run(rows(90, **paths, accuracy=step_at(58, 0.7, 0.6, 8)))["length_collapse"].severity == "info"
