@@ -21,7 +21,7 @@ from regimescope.trainer.lab.outcomes import outcome
 from regimescope.trainer.lab.plan import GRIDS, planned
 from regimescope.trainer.lab.report import write_study
 from regimescope.trainer.lab.rescue import write_rescue
-from regimescope.trainer.lab.runs import Runs
+from regimescope.trainer.lab.runs import Runs, held
 
 
 def main(argv: list[str]) -> int:
@@ -33,7 +33,8 @@ def main(argv: list[str]) -> int:
     out = args.out or Path(f"lab-{args.grid}")
     begin = time.monotonic()
     write = _rescue if args.grid == "rescue" else _study
-    page = write(args, seeds, out)
+    with held(out):
+        page = write(args, seeds, out)
     print(page)
     _say(f"{(time.monotonic() - begin) / 60:.0f} minutes; written to {out}; regimescope serve {out / 'runs'}")
     return 0

@@ -48,6 +48,22 @@ class Done:
     "Wall time of its training."
 
 
+@contextlib.contextmanager
+def held(out: Path) -> Iterator[None]:
+    """The output folder, made if need be, for one lab at a time. Raises LabError."""
+    try:
+        (out / "runs").mkdir(parents=True, exist_ok=True)
+        lock = open(out / "lab.lock", "a")  # noqa: SIM115  (held for the whole study)
+    except OSError as error:
+        raise LabError(f"cannot write into {out}: {error.strerror}; choose another --out") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise LabError(f"another lab is at work in {out}: wait for its end, or choose another --out") from None
+        yield
+
+
 class Runs:
     """The runs of one output folder."""
 

@@ -82,6 +82,15 @@ def test_a_folder_in_which_a_trainer_still_works_is_left_alone(tmp_path):
     assert (folder / "trainer.lock").exists()
 
 
+def test_one_lab_at_a_time_has_an_output_folder(tmp_path, capsys):
+    with lab_runs.held(tmp_path):
+        assert cli(["lab", "--out", str(tmp_path)]) == 2
+    assert "another lab is at work" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert cli(["lab", "--out", str(tmp_path / "file" / "below")]) == 2
+    assert "choose another --out" in capsys.readouterr().err
+
+
 def test_a_branch_that_changes_nothing_repeats_its_base(tmp_path):
     base = fast("base", steps=5, keep_checkpoints=True)
     branch = LabRun(
