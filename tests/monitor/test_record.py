@@ -422,8 +422,9 @@ def test_a_full_queue_drops_counts_and_announces(tmp_path: Path) -> None:
 
 
 def test_the_thread_is_a_named_daemon_and_ends(tmp_path: Path) -> None:
+    others = threading.enumerate()
     with Recorder(tmp_path, rank=0):
-        (thread,) = [thread for thread in threading.enumerate() if thread.name.startswith("regimescope")]
+        (thread,) = [t for t in threading.enumerate() if t.name.startswith("regimescope") and t not in others]
         assert (thread.name, thread.daemon) == ("regimescope-recorder-0", True)
     assert not thread.is_alive()
 

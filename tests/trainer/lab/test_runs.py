@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
@@ -23,6 +24,12 @@ KEYS = {
 }  # fmt: skip
 FAST = tuple(word for key, value in KEYS.items() for word in ("--set", f"{key}={value}"))
 "A run of about 0.1 s a step."
+
+
+@pytest.fixture(autouse=True)
+def plain_main(monkeypatch):
+    """A spawned process runs __main__ again, and a test of the pages leaves one of theirs there."""
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
 
 
 def fast(name="one", steps=2, seed=0, **more):
