@@ -188,6 +188,7 @@ def held_up(trainer, steps: int, *, ended: bool = True, deleted: list[int] | Non
         recorder.step(steps, {"accuracy": (0.0, 256.0), "response_length_mean": (1.0, 256.0)})
     if ended:
         recorder.end("finished")
+    recorder.close()
 
 
 def alert_of(root: Path, capsys, signature: str = "length_collapse") -> dict:
