@@ -143,7 +143,7 @@ KINDS = {
     "public": "on public logs",
     "generated": "on generated runs",
 }
-FRESH = "Labels: benchmarks/labels.py, by code. Seeds that no rule was tuned on."
+FRESH = "Labels: benchmarks/labels.py, by code. Seeds on which no threshold was chosen; what was looked at, see above."
 TUNED = (
     "Labels: benchmarks/labels.py, by code. **The rules were tuned on these runs**: nothing here is held out. Many may "
     "share their first steps with another, so the failures are fewer than they look."
