@@ -12,7 +12,7 @@ from streamlit.navigation.page import Page
 from regimescope.monitor.ui.context import current
 from regimescope.monitor.ui.header import REVIEW_OPEN, header, run_list, store_state, wait_for_run
 from regimescope.monitor.ui.session import choose_run, favicon, page_style, plain_errors, remember_pages, theme
-from regimescope.monitor.ui.views import alerts, control, first_run, overview
+from regimescope.monitor.ui.views import alerts, control, first_run, forensics, overview, regimes, rollouts, settings
 from regimescope.monitor.ui.views.review import forget
 
 
@@ -23,10 +23,16 @@ def main() -> None:
     st.session_state[REVIEW_OPEN] = False  # Control opens the dialog again where something is under review
     pages = {
         "overview": st.Page(overview.render, title="Overview", icon=":material/monitoring:", default=True),
+        "regimes": st.Page(regimes.render, title="Regimes", icon=":material/grid_view:", url_path="regimes"),
         "alerts": st.Page(alerts.render, title="Alerts", icon=":material/notifications:", url_path="alerts"),
+        "rollouts": st.Page(rollouts.render, title="Rollouts", icon=":material/notes:", url_path="rollouts"),
     }
     if not current().read_only:
         pages["control"] = st.Page(control.render, title="Control", icon=":material/tune:", url_path="control")
+    pages["forensics"] = st.Page(
+        forensics.render, title="Forensics", icon=":material/troubleshoot:", url_path="forensics"
+    )
+    pages["settings"] = st.Page(settings.render, title="Settings", icon=":material/settings:", url_path="settings")
     remember_pages(pages)
     page = st.navigation(list(pages.values()), position="top")
     if page is not pages.get("control"):

@@ -1,6 +1,6 @@
 """What a page run needs: the pages by name, the chosen run, the theme, and one place that puts errors into words.
 
-View state lives in the URL (`run`, `slice`, `alert`), so a reload or a link shows the same thing. A run in the URL is
+View state lives in the URL (`run`, `slice`, `alert` and what a page adds), so a reload or a link shows the same thing. A run in the URL is
 looked up among the known runs; it is never taken for a path.
 """
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 BROKEN = "page_broken"
 "Session key: a part of this page could not be read from the index, so the page is run again once it works."
+OF_A_RUN = ("alert", "slice", "step", "id", "tok", "x0", "x1")
+"Query parameters that mean nothing for another run."
 _PICKER = "run_picker"
 _UNLOCKED = "control_unlocked"
 
@@ -35,13 +37,16 @@ def remember_pages(pages: Mapping[str, Page]) -> None:
     st.session_state["pages"] = dict(pages)
 
 
-def page_link(name: str, label: str, *, icon: str | None = None, alert: str | None = None) -> None:
-    """A link to another page of the same run; nothing where that page is hidden (Control in a read-only server)."""
+def page_link(name: str, label: str, *, icon: str | None = None, **where: object) -> None:
+    """A link to another page of the same run; nothing where that page is hidden (Control in a read-only server).
+
+    where = what it opens, as query parameters of that page (alert, step, id, tok, slice, x0, x1, a, b); None is left out.
+    """
     page = st.session_state.get("pages", {}).get(name)
     if page is None:
         return
-    params = {"run": st.query_params.get("run", ""), **({"alert": alert} if alert else {})}
-    st.page_link(page, label=label, icon=icon, query_params=params)
+    given = {key: str(value) for key, value in where.items() if value is not None}
+    st.page_link(page, label=label, icon=icon, query_params={"run": st.query_params.get("run", ""), **given})
 
 
 def choose_run(runs: Sequence[RunRow]) -> RunRow:
@@ -68,7 +73,7 @@ def choose_run(runs: Sequence[RunRow]) -> RunRow:
 
 def _picked() -> None:
     st.query_params["run"] = st.session_state[_PICKER]
-    for key in ("alert", "slice"):
+    for key in OF_A_RUN:
         st.query_params.pop(key, None)
 
 

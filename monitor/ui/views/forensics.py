@@ -1,0 +1,10 @@
+"""Forensics: two runs side by side, and which change came first."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+
+def render() -> None:
+    """Draw the page of the chosen run."""
+    st.text("This page is being built.")
