@@ -1,6 +1,6 @@
 """What a page run needs: the pages by name, the chosen run, the theme, and one place that puts errors into words.
 
-View state lives in the URL (`run`, `slice`, `alert` and what a page adds), so a reload or a link shows the same thing. A run in the URL is
+View state lives in the URL (`run`, `slice`, `alert`, what a page adds), so a reload or a link shows the same thing. A run in the URL is
 looked up among the known runs; it is never taken for a path.
 """
 
@@ -40,7 +40,7 @@ def remember_pages(pages: Mapping[str, Page]) -> None:
 def page_link(name: str, label: str, *, icon: str | None = None, **where: object) -> None:
     """A link to another page of the same run; nothing where that page is hidden (Control in a read-only server).
 
-    where = what it opens, as query parameters of that page (alert, step, id, tok, slice, x0, x1, a, b); None is left out.
+    where = what it opens, as query parameters of that page (alert, step, id, tok, slice, a, b); None is left out.
     """
     page = st.session_state.get("pages", {}).get(name)
     if page is None:
