@@ -1,7 +1,7 @@
 """What a page run needs: the pages by name, the chosen run, the theme, and one place that puts errors into words.
 
-View state lives in the URL (`run`, `slice`, `alert`, what a page adds), so a reload or a link shows the same thing. A run in the URL is
-looked up among the known runs; it is never taken for a path.
+View state lives in the URL (`run`, `slice`, `alert`, what a page adds), so a reload or a link shows the same thing. A
+run in the URL is looked up among the known runs; it is never taken for a path.
 """
 
 from __future__ import annotations
