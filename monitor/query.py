@@ -13,17 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from regimescope.monitor.bounds import Bounds, Limits, WeightRule
-from regimescope.monitor.buckets import BucketRow, buckets
+from regimescope.monitor.buckets import BucketRow, BucketSums, bucket_sums, buckets
 from regimescope.monitor.envelopes import envelope, envelopes
 from regimescope.monitor.errors import BoundsError
 from regimescope.monitor.histograms import (
     Histogram,
     RatioHeatmap,
     RatioHistogram,
+    RatioStep,
+    RatioSteps,
     histogram,
     histogram_names,
     ratio_heatmap,
     ratio_histogram,
+    ratio_steps,
 )
 from regimescope.monitor.history import History, history
 from regimescope.monitor.records import (
@@ -40,7 +43,16 @@ from regimescope.monitor.records import (
     Series,
     SliceRow,
 )
-from regimescope.monitor.rollout_rows import RolloutRow, rollout_group, rollouts
+from regimescope.monitor.rollout_rows import (
+    RolloutFacets,
+    RolloutFilter,
+    RolloutRow,
+    rollout_count,
+    rollout_facets,
+    rollout_group,
+    rollouts,
+    rollouts_where,
+)
 from regimescope.monitor.series import (
     ALL_STEPS,
     BOUND_NAMES,
@@ -64,6 +76,7 @@ __all__ = [
     "BoundChange",
     "BoundsInForce",
     "BucketRow",
+    "BucketSums",
     "CommandRow",
     "Connection",
     "EventRow",
@@ -74,6 +87,10 @@ __all__ = [
     "NoteRow",
     "RatioHeatmap",
     "RatioHistogram",
+    "RatioStep",
+    "RatioSteps",
+    "RolloutFacets",
+    "RolloutFilter",
     "RolloutRow",
     "RunRow",
     "SegmentRow",
@@ -82,6 +99,7 @@ __all__ = [
     "Steps",
     "alerts",
     "bounds_in_force",
+    "bucket_sums",
     "buckets",
     "by_slice",
     "checkpoints",
@@ -103,9 +121,13 @@ __all__ = [
     "notes",
     "ratio_heatmap",
     "ratio_histogram",
+    "ratio_steps",
     "repeated_stretches",
+    "rollout_count",
+    "rollout_facets",
     "rollout_group",
     "rollouts",
+    "rollouts_where",
     "rows_after",
     "run_by_key",
     "run_by_path",

@@ -26,6 +26,8 @@ NEEDED = ("sample_id", "length")
 "Those that are known of every row."
 LISTS: Mapping[str, pa.DataType] = {name: pa.list_(getattr(pa, kind)()) for name, kind in ARRAYS.items()}
 "Columns of one value per token."
+OPTIONAL = ("tokens",)
+"Columns that files of an older Recorder do not have."
 _TYPES: Mapping[str, pa.DataType] = {**PLAIN, **dict.fromkeys(TEXTS, pa.string()), **LISTS}
 
 BROKEN = (pa.ArrowException, OSError, ValueError, MemoryError)
@@ -50,6 +52,8 @@ def check_columns(parquet: pq.ParquetFile, file: str, names: Iterable[str]) -> N
     schema = parquet.schema_arrow
     for name in names:
         at = schema.get_field_index(name)  # -1 also where two have the name
+        if name in OPTIONAL and name not in schema.names:
+            continue
         if at < 0:
             raise RolloutError(f"{file} has no column {name!r}, or two; it has {', '.join(schema.names)[:300]}")
         found, want = schema.field(at).type, _TYPES[name]

@@ -56,6 +56,46 @@ class RolloutRow:
 _COLUMNS = ", ".join("step::BIGINT" if f.name == "step" else f'"{f.name}"' for f in fields(RolloutRow))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutFilter:
+    """Conditions that a row has to fulfil, all of them; None = no condition."""
+
+    steps: Steps = ALL_STEPS
+    env: str | None = None
+    correct: bool | None = None
+    judged: bool | None = None
+    "Whether there is a verdict."
+    sign: Literal[-1, 0, 1] | None = None
+    "Of the advantage."
+    pick: str | None = None
+    finish_reason: str | None = None
+    min_length: int | None = None
+    "Tokens, inclusive; so is max_length."
+    max_length: int | None = None
+    min_repetition: float | None = None
+    "Inclusive."
+    rank: int | None = None
+    sample_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutFacets:
+    """What the filters of a run can choose from."""
+
+    count: int
+    "Rows."
+    steps: tuple[int, ...]
+    "Steps that have rows, ascending."
+    envs: tuple[str, ...]
+    finish_reasons: tuple[str, ...]
+    longest: int
+    "Tokens; 0 without rows."
+
+
+_EQUAL = ("env", "correct", "pick", "finish_reason", "rank", "sample_id")
+_AT_LEAST = {"min_length": "length >= ?", "max_length": "length <= ?", "min_repetition": "repetition >= ?"}
+
+
 def rollouts(
     con: Connection,
     run_key: int,
@@ -69,7 +109,17 @@ def rollouts(
     sort: Sort = "-step",
     limit: int = 200,
 ) -> list[RolloutRow]:
-    """Rows that fulfil every condition given; None = no condition.
+    """Rows that fulfil every condition given; None = no condition. As `rollouts_where`, for the usual conditions."""
+    wanted = RolloutFilter(
+        steps=steps, env=env, correct=correct, pick=pick, finish_reason=finish_reason, min_length=min_length
+    )
+    return rollouts_where(con, run_key, wanted, sort=sort, limit=limit)
+
+
+def rollouts_where(
+    con: Connection, run_key: int, wanted: RolloutFilter, *, sort: Sort = "-step", limit: int = 200
+) -> list[RolloutRow]:
+    """The rows of a filter.
 
     `sort`: with "-" the largest first; what is not known comes last, NaN counts as the largest. Raises ValueError for
     another `sort` or a negative limit.
@@ -77,20 +127,57 @@ def rollouts(
     column = sort.removeprefix("-")
     if column not in _SORTED_BY or limit < 0:
         raise ValueError(f"sort={sort!r}, limit={limit}: want one of {', '.join(_SORTED_BY)}, and at least 0")
-    wanted = {"env": env, "correct": correct, "pick": pick, "finish_reason": finish_reason}
-    given = {name: value for name, value in wanted.items() if value is not None}
-    conditions = "".join(f" AND {name} = ?" for name in given)
-    values: list[object] = list(given.values())
-    if min_length is not None:
-        conditions += " AND length >= ?"
-        values.append(min_length)
+    conditions, values = _conditions(wanted)
     order = f"{column} {'DESC' if sort.startswith('-') else 'ASC'} NULLS LAST"
     return _rows(
         con,
-        f"""SELECT {_COLUMNS} FROM v_rollout WHERE run_key = ? AND step BETWEEN ? AND ?{conditions}
+        f"""SELECT {_COLUMNS} FROM v_rollout WHERE run_key = ?{conditions}
             ORDER BY {order}, step DESC, launch_no, rank, row_in_file LIMIT ?""",
-        [run_key, *span(steps), *values, limit],
+        [run_key, *values, limit],
     )
+
+
+def rollout_count(con: Connection, run_key: int, wanted: RolloutFilter) -> int:
+    """Number of rows of a filter."""
+    conditions, values = _conditions(wanted)
+    sql = f"SELECT count(*) FROM v_rollout WHERE run_key = ?{conditions}"
+    return int(con.execute(sql, [run_key, *values]).fetchall()[0][0])
+
+
+def rollout_facets(con: Connection, run_key: int) -> RolloutFacets:
+    """Of all rows of the run."""
+    (count, steps, envs, reasons, longest) = con.execute(
+        """SELECT count(*), list_sort(list(DISTINCT step::BIGINT)), list_sort(list(DISTINCT env)),
+                  list_sort(list(DISTINCT finish_reason)), max(length) FROM v_rollout WHERE run_key = ?""",
+        [run_key],
+    ).fetchall()[0]
+    return RolloutFacets(
+        count=count,
+        steps=tuple(steps or ()),
+        envs=tuple(env for env in envs or () if env is not None),
+        finish_reasons=tuple(reason for reason in reasons or () if reason is not None),
+        longest=longest or 0,
+    )
+
+
+def _conditions(wanted: RolloutFilter) -> tuple[str, list[object]]:
+    """As SQL behind WHERE, and its values."""
+    parts: list[str] = [" AND step BETWEEN ? AND ?"]
+    values: list[object] = [*span(wanted.steps)]
+    for name in _EQUAL:
+        if (value := getattr(wanted, name)) is not None:
+            parts.append(f" AND {name} = ?")
+            values.append(value)
+    for name, condition in _AT_LEAST.items():
+        if (value := getattr(wanted, name)) is not None:
+            parts.append(f" AND {condition}")
+            values.append(value)
+    if wanted.judged is not None:
+        parts.append(f" AND correct IS {'NOT ' if wanted.judged else ''}NULL")
+    if wanted.sign is not None:
+        parts.append(" AND NOT isnan(advantage) AND sign(advantage) = ?")
+        values.append(wanted.sign)
+    return "".join(parts), values
 
 
 def rollout_group(con: Connection, run_key: int, row: RolloutRow) -> list[RolloutRow]:

@@ -50,9 +50,12 @@ ARRAYS = {
     "entropy": "float32",
     "weight": "float32",
     "bucket": "uint8",
+    "tokens": "string",
 }
 "Columns of one value per token, and the Arrow type of a value."
-TEXTS = ("prompt", "response", "token_ids")
+TEXTS = ("prompt", "response", "token_ids", "tokens")
+_DICTIONARY = ["env", "prompt", "finish_reason", "pick", "tokens.list.element"]
+"Columns with few different values; the last one is what Parquet calls the items of `tokens`."
 
 Record = dict[str, object]
 
@@ -154,7 +157,7 @@ class RolloutWriter:
             columns[name] = _lists(pa, [None if name in hidden else getattr(row, name) for row in rows], kind)
         sink = pa.BufferOutputStream()
         self._parquet.write_table(
-            pa.table(columns), sink, compression="zstd", use_dictionary=["env", "prompt", "finish_reason", "pick"],
+            pa.table(columns), sink, compression="zstd", use_dictionary=_DICTIONARY,
             write_statistics=False, write_page_checksum=True, store_schema=False,
         )  # fmt: skip
         return memoryview(sink.getvalue())
@@ -223,7 +226,7 @@ def _lists(pa: Any, rows: Iterable[Any], kind: str) -> Any:
         offsets.append(None if row is None else end)
         if row is None:
             continue
-        part = pa.array(_values(row))
+        part = pa.array([_text(value) for value in row] if kind == "string" else _values(row))
         if "int" in kind and len(part) and not pa.types.is_integer(part.type):
             raise TypeError(f"{part.type} values, where whole numbers are wanted")
         parts.append(part.cast(kind))

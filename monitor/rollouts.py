@@ -67,6 +67,8 @@ class Rollout:
     "[length], what the weight rule made of the ratio."
     bucket: Sequence[int] | None = None
     "[length], position in BUCKETS."
+    tokens: Sequence[str] | None = None
+    "[length], text of each token, so that a page can show it without the tokenizer."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,7 @@ class RolloutOptions:
     limit: int = 16
     "Rows per sampled step and rank."
     texts: bool = True
-    "False leaves prompt and response out, and token_ids too: with the tokenizer they are the text."
+    "False leaves prompt, response and tokens out, and token_ids too: with the tokenizer they are the text."
     max_bytes: int = 4 << 30
     """Of the run folder, launches before a resume included; each rank has an equal part. Then one `rollouts_full` event
     says so, and this launch keeps no more."""

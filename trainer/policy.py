@@ -79,6 +79,19 @@ class Policy:
         text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Text of each token by itself, special ones too, for people to read: a token that is a part of a character
+        comes out as the replacement character, so the pieces do not always add up to the text.
+        """
+        known = {i: self._piece(i) for i in set(ids)}
+        return [known[i] for i in ids]
+
+    def _piece(self, token: int) -> str:
+        text: str = self.tokenizer.decode([token], clean_up_tokenization_spaces=False)
+        name = self.tokenizer.convert_ids_to_tokens(token)
+        spaced = isinstance(name, str) and name.startswith("\u2581") and not text.startswith(" ")
+        return f" {text}" if spaced else text  # SentencePiece marks a leading space, and decoding alone drops it
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLogps:

@@ -129,6 +129,7 @@ class Tap:
             "prompt": self._policy.decode(judged.prompts[place]),
             "response": judged.responses[place].text,
             "token_ids": judged.responses[place].token_ids,
+            "tokens": self._policy.pieces(judged.responses[place].token_ids),
             "logp_old": _floats(self._sampled.old.logps[place]),
             "entropy": None if entropy is None else _floats(entropy),
         }

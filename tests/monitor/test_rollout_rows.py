@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pytest
 from regimescope.monitor import query
 from regimescope.monitor.errors import RolloutError
 from regimescope.monitor.ingest import Ingester
-from regimescope.monitor.rollout_reader import rollout_tokens
+from regimescope.monitor.rollout_reader import rollout_contents, rollout_tokens
 from regimescope.monitor.rollouts import Rollout, RolloutOptions
 from regimescope.monitor.store import Store
 
@@ -99,6 +100,62 @@ def test_conditions_and_order(asked: Callable, conditions: dict[str, object], fo
 def test_another_order_is_refused(asked: Callable, wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="want one of step"):
         asked(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "found"),
+    [
+        ({}, [(5, 0, 0), (5, 0, 1), (0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 1, 0)]),
+        ({"judged": False}, [(0, 0, 2)]),
+        ({"judged": True, "steps": (0, 0)}, [(0, 0, 0), (0, 0, 1), (0, 1, 0)]),
+        ({"sign": 1, "steps": (0, 0)}, [(0, 0, 0), (0, 1, 0)]),
+        ({"sign": -1}, [(5, 0, 0)]),
+        ({"sign": 0}, [(5, 0, 1)]),
+        ({"max_length": 4, "min_length": 2, "steps": (0, 0)}, [(0, 0, 0), (0, 1, 0)]),
+        ({"min_repetition": 0.5}, [(5, 0, 1)]),
+        ({"rank": 1}, [(0, 1, 0)]),
+        ({"sample_id": 1, "rank": 0}, [(5, 0, 1), (0, 0, 1)]),
+    ],
+)
+def test_filters_and_their_count(
+    root: Path, store: Store, rollout_file: Callable, conditions: dict[str, object], found: list[object]
+) -> None:
+    run = root / "run"
+    rollout_file(run, name_of(0), 3, length=[4, 9, 1], correct=[True, False, None], advantage=[0.5, math.nan, None])
+    rollout_file(run, name_of(0, 1), 1)
+    rollout_file(run, name_of(5), 2, repetition=[None, 0.5], advantage=[-0.5, 0.0])
+    segment(run, {0: 3, 5: 2})
+    segment(run, {0: 1}, rank=1)
+    Ingester(store).catch_up()
+    wanted = query.RolloutFilter(**conditions)  # type: ignore[arg-type]
+    with store.cursor() as con:
+        assert places(query.rollouts_where(con, 1, wanted)) == found
+        assert query.rollout_count(con, 1, wanted) == len(found)
+
+
+def test_what_the_filters_can_choose_from(asked: Callable, store: Store) -> None:
+    with store.cursor() as con:
+        facets = query.rollout_facets(con, 1)
+        none = query.rollout_facets(con, 7)
+    assert (facets.count, facets.steps, facets.envs, facets.longest) == (6, (0, 5), ("code", "math"), 9)
+    assert facets.finish_reasons == ("eos", "length")
+    assert none == query.RolloutFacets(count=0, steps=(), envs=(), finish_reasons=(), longest=0)
+
+
+def test_contents_of_several_rows_cost_one_look(root: Path, store: Store, rollout_file: Callable) -> None:
+    run = root / "run"
+    rollout_file(run, name_of(0), 3, response=["a", "b", "c"])
+    segment(run, {0: 3})
+    Ingester(store).catch_up()
+    with store.cursor() as con:
+        rows = query.rollouts(con, 1)
+    assert [c.response for c in rollout_contents(run, rows[::2], ("response",))] == ["a", "c"]
+    assert rollout_contents(run, rows, ("weight",))[0].weight == (1.0,) * 4
+    assert rollout_contents(run, rows, ("tokens",))[0].tokens is None, "an older file has no such column"
+    with pytest.raises(RolloutError, match="another one"):
+        rollout_contents(run, [replace(rows[0], sample_id=7)], ("response",))
+    with pytest.raises(RolloutError, match="another one"):
+        rollout_contents(run, [replace(rows[0], row_in_file=7)], ("response",))
 
 
 def test_a_group_is_of_one_step_and_all_ranks(asked: Callable, store: Store) -> None:

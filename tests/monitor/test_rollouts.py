@@ -169,7 +169,7 @@ def test_a_file_and_its_line(tmp_path: Path, sync: bool) -> None:
         correct=False, length=3, finish_reason="eos", repetition=0.25, update=1, revision=2, weight_version=30, lag=1,
         token_ids=np.array([5, 6, 1]), logp_old=np.array([-0.5, -math.inf, math.nan], np.float32),
         logp_new=[-0.5, math.inf, math.nan], entropy=array.array("d", [0.5, 1.5, 2.5]), weight=(0.0, 1, 11.0),
-        bucket=np.array([0, 3, 6], np.uint8),
+        bucket=np.array([0, 3, 6], np.uint8), tokens=("2", " ", "<eos>"),
     )  # fmt: skip
     bare = Rollout(sample_id=9, length=0)
     with Recorder(tmp_path, rollouts=EVERY, rank=0, can=["pause"], sync=sync) as recorder:
@@ -192,7 +192,7 @@ def test_a_file_and_its_line(tmp_path: Path, sync: bool) -> None:
         "advantage": math.inf, "correct": False, "length": 3, "finish_reason": "eos", "repetition": 0.25, "update": 1,
         "revision": 2, "weight_version": 30, "lag": 1, "pick": "worst", "token_ids": [5, 6, 1],
         "logp_old": [-0.5, -math.inf, math.nan], "logp_new": [-0.5, math.inf, math.nan], "entropy": [0.5, 1.5, 2.5],
-        "weight": [0.0, 1.0, 11.0], "bucket": [0, 3, 6],
+        "weight": [0.0, 1.0, 11.0], "bucket": [0, 3, 6], "tokens": ["2", " ", "<eos>"],
     })  # fmt: skip
     known = {"sample_id": 9, "length": 0, "update": 3, "pick": "random"}
     assert second == {**dict.fromkeys(first), **known}
@@ -208,18 +208,33 @@ def test_a_file_and_its_line(tmp_path: Path, sync: bool) -> None:
         ("length", "INTEGER"), ("finish_reason", "VARCHAR"), ("repetition", "DOUBLE"), ("update", "SMALLINT"),
         ("revision", "BIGINT"), ("weight_version", "BIGINT"), ("lag", "INTEGER"), ("pick", "VARCHAR"),
         ("token_ids", "INTEGER[]"), ("logp_old", "FLOAT[]"), ("logp_new", "FLOAT[]"), ("entropy", "FLOAT[]"),
-        ("weight", "FLOAT[]"), ("bucket", "UTINYINT[]"),
+        ("weight", "FLOAT[]"), ("bucket", "UTINYINT[]"), ("tokens", "VARCHAR[]"),
     ]  # fmt: skip
 
 
 def test_texts_left_out(tmp_path: Path) -> None:
-    row = Rollout(sample_id=0, length=2, prompt="secret", response="secret", token_ids=[1, 2], logp_old=[-1.0, -2.0])
+    row = Rollout(
+        sample_id=0, length=2, prompt="secret", response="secret", token_ids=[1, 2], tokens=["se", "cret"],
+        logp_old=[-1.0, -2.0],
+    )  # fmt: skip
     with Recorder(tmp_path, rollouts=RolloutOptions(every=1, texts=False), sync=True) as recorder:
         recorder.rollouts(0, [row])
     (path,) = (tmp_path / "rollouts").iterdir()
     (kept,) = pq.read_table(path).to_pylist()
     assert (kept["prompt"], kept["response"], kept["token_ids"], kept["logp_old"]) == (None, None, None, [-1.0, -2.0])
+    assert kept["tokens"] is None
     assert b"secret" not in path.read_bytes()
+
+
+def test_texts_of_tokens_are_kept_whatever_they_are(tmp_path: Path) -> None:
+    texts = ["a", "\n", "", "<b>", "\x00", "\ud800"]
+    with Recorder(tmp_path, rollouts=EVERY, sync=True) as recorder:
+        recorder.rollouts(0, [Rollout(sample_id=0, length=6, tokens=texts), Rollout(sample_id=1, length=1)])
+        recorder.rollouts(1, [Rollout(sample_id=0, length=2, tokens=["a"])])
+    assert recorder.dropped == 1, "one text per token"
+    (path,) = (tmp_path / "rollouts").iterdir()
+    kept = {row["sample_id"]: row["tokens"] for row in pq.read_table(path).to_pylist()}
+    assert kept == {0: [*texts[:-1], "?"], 1: None}
 
 
 def test_only_the_sampled_steps_and_the_limit(tmp_path: Path) -> None:

@@ -177,6 +177,12 @@ def test_another_architecture_loads(folder: Path, tmp_path: Path) -> None:
     assert token_logps(policy, SEQUENCES, STARTS).valid.sum() == 11
 
 
+def test_pieces_are_the_tokens_by_themselves(tiny: Policy) -> None:
+    ids = tiny.encode("12+3=")
+    assert tiny.pieces([*ids, tiny.eos_id]) == ["1", "2", "+", "3", "=", "<eos>"]
+    assert tiny.pieces([]) == []
+
+
 def test_encoding_what_the_vocabulary_lacks(tiny: Policy) -> None:
     with pytest.raises(PolicyError, match="cannot write '3 x'"):
         tiny.encode("3 x")
