@@ -48,6 +48,20 @@ class BucketRow:
     log_ratio_sq_mean: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketSums:
+    """What a bucket of a step adds up to, updates and ranks added, under one pair of bounds."""
+
+    step: int
+    bucket: str
+    w_min: float | None
+    w_max: float | None
+    "Bounds in force for its sign; None for zero_adv."
+    tokens: int
+    abs_adv_weight_sum: float
+    "Sum of w|A|."
+
+
 _COLUMNS = [f.name for f in fields(BucketRow)]
 _AS = {"step": "step::BIGINT", "bucket": "bucket::VARCHAR", "revision": "revision::BIGINT"}
 
@@ -64,3 +78,17 @@ def buckets(
         [run_key, slice_id, *span(steps)],
     ).fetchall()
     return [BucketRow(**dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+
+
+def bucket_sums(con: Connection, run_key: int, *, steps: Steps = ALL_STEPS, slice_id: int = 0) -> list[BucketSums]:
+    """By step and bucket; one row more where the bounds moved between the updates of a step."""
+    rows = con.execute(
+        """SELECT step::BIGINT, bucket::VARCHAR, w_min, w_max, sum(tokens)::BIGINT, sum(abs_adv_weight_sum)
+           FROM bucket_step AS b JOIN launch USING (run_key, launch_no)
+           WHERE run_key = ? AND slice_id = ? AND step BETWEEN ? AND ?
+             AND (superseded_from IS NULL OR step < superseded_from)
+           GROUP BY step, b.bucket, w_min, w_max ORDER BY step, b.bucket""",
+        [run_key, slice_id, *span(steps)],
+    ).fetchall()
+    names = [f.name for f in fields(BucketSums)]
+    return [BucketSums(**dict(zip(names, row, strict=True))) for row in rows]

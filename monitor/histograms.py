@@ -66,6 +66,35 @@ class RatioHeatmap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RatioStep:
+    """Over log r, of one step and one sign of the advantage."""
+
+    step: int
+    sign: int
+    "1 or -1."
+    counts: tuple[int, ...]
+    "Tokens per bin."
+    ratio_sum: tuple[float, ...]
+    "Sum of r per bin."
+    abs_adv_sum: tuple[float, ...]
+    "Sum of |A| per bin."
+    abs_adv_ratio_sum: tuple[float, ...] | None
+    "Sum of r|A| per bin; None where one of the rows does not have it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioSteps:
+    """The last steps that have a histogram over log r, one by one."""
+
+    edges_name: str
+    edges: tuple[float, ...]
+    steps: tuple[RatioStep, ...]
+    "By step and sign, ascending; a sign without a row has none."
+    left_out: int
+    "Rows of the index in this range that use other edges."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
     """Rows of one edge set in one of the two tables."""
 
@@ -98,6 +127,42 @@ def ratio_histogram(
         edges_name=part.edges_name, edges=part.edges, counts=counts, steps=part.steps, first=part.first,
         last=part.last, left_out=part.left_out, ratio_sum=ratio, abs_adv_sum=advantage,
         abs_adv_ratio_sum=both if all(whole) else None,
+    )  # fmt: skip
+
+
+def ratio_steps(con: Connection, run_key: int, *, last: int, slice_id: int = 0) -> RatioSteps | None:
+    """The last `last` steps that have one, not added up; None where there is none."""
+    (first,) = con.execute(
+        """SELECT min(step)::BIGINT FROM (
+               SELECT DISTINCT step FROM ratio_hist JOIN launch USING (run_key, launch_no)
+               WHERE run_key = ? AND slice_id = ? AND (superseded_from IS NULL OR step < superseded_from)
+               ORDER BY step DESC LIMIT ?)""",
+        [run_key, slice_id, last],
+    ).fetchall()[0]
+    part = None if first is None else _part(con, "ratio_hist", run_key, (first, None), slice_id, "sign <> ?", 0)
+    if part is None:
+        return None
+    rows = con.execute(
+        f"""SELECT step::BIGINT, sign, list(n ORDER BY bin), list(rs ORDER BY bin), list(aas ORDER BY bin),
+                   CASE WHEN bool_and(whole) THEN list(aars ORDER BY bin) END
+            FROM (SELECT step, sign, bin, sum(n)::BIGINT AS n, sum(rs) AS rs, sum(aas) AS aas, sum(aars) AS aars,
+                         count(aars) = count(*) AS whole
+                  FROM (SELECT step, sign, unnest(range(len(counts))) AS bin, unnest(counts) AS n,
+                               unnest(ratio_sum) AS rs, unnest(abs_adv_sum) AS aas, unnest(abs_adv_ratio_sum) AS aars
+                        FROM {part.source})
+                  GROUP BY step, sign, bin)
+            GROUP BY step, sign ORDER BY step, sign""",
+        part.values,
+    ).fetchall()
+    return RatioSteps(
+        edges_name=part.edges_name, edges=part.edges, left_out=part.left_out,
+        steps=tuple(
+            RatioStep(
+                step=step, sign=sign, counts=tuple(counts), ratio_sum=tuple(ratio), abs_adv_sum=tuple(advantage),
+                abs_adv_ratio_sum=None if both is None else tuple(both),
+            )
+            for step, sign, counts, ratio, advantage, both in rows
+        ),
     )  # fmt: skip
 
 
