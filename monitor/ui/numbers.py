@@ -24,6 +24,10 @@ BACK = 50
 _SLACK = 10
 "More steps than that are read, for a metric that is not logged at each."
 _HELD_OUT = "eval.accuracy"
+ENV_METRICS = ("reward_mean", _HELD_OUT, "truncated_frac")
+"What the table of environments shows beside accuracy."
+_RARE = 400
+"Steps back in which an environment's newest evaluation is looked for."
 WANTED = frozenset(
     {*answers.METRICS, *(tile.name for tile in TILES), *(line.name for panel in PANELS for line in panel.metrics)}
 )
@@ -40,6 +44,8 @@ class Numbers:
     evaluations: Evaluations
     envs: list[tuple[SliceRow, Latest | None]]
     "Accuracy by environment, worst first."
+    by_env: Mapping[int, Mapping[str, Latest]] = field(default_factory=dict)
+    "The newest of ENV_METRICS by slice id, as far as the environment logs them."
 
 
 @dataclass(slots=True)
@@ -86,6 +92,7 @@ class Tracker:
                     latest={name: track.latest for name, track in self._tracks.items()},
                     evaluations=self._evaluations,
                     envs=self._environments(head.last),
+                    by_env=self._beside(head.last),
                 )
             return self._numbers
 
@@ -133,6 +140,21 @@ class Tracker:
                     track.add(step, value)
             rows.append((row, track.latest if track.points else None))
         return answers.worst_first(rows)
+
+    def _beside(self, last: int) -> dict[int, dict[str, Latest]]:
+        """ENV_METRICS of every environment."""
+        found: dict[int, dict[str, Latest]] = {}
+        with self._monitor.store.cursor() as con:
+            envs = {row.slice_id for row in query.slices(con, self._run_key) if row.kind == "env"}
+            for name in ENV_METRICS if envs else ():
+                back = _RARE if name == _HELD_OUT else BACK + _SLACK
+                for slice_id, series in query.by_slice(con, self._run_key, name, last - back).items():
+                    points = [(s, v) for s, v in zip(series.steps, series.values, strict=True) if v is not None]
+                    if slice_id in envs and points:
+                        found.setdefault(slice_id, {})[name] = Latest(
+                            step=points[-1][0], value=points[-1][1], before=None
+                        )
+        return found
 
 
 def _track(newest: Latest, window: Iterable[tuple[int, float | None]]) -> Track:

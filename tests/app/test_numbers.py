@@ -8,6 +8,7 @@ from regimescope.monitor.query import Latest
 from regimescope.monitor.service import Monitor
 from regimescope.monitor.store import Store
 from regimescope.monitor.ui.numbers import BACK, Track, Tracker, numbers
+from regimescope.monitor.ui.views.overview import env_rows
 
 
 @pytest.fixture
@@ -79,6 +80,36 @@ def test_environments_have_their_own_accuracy(monitor, record):
     monitor.tick()
     found = [(row.value, latest.value, latest.before) for row, latest in numbers(monitor, 1).envs]
     assert found == [("math", 0.6 - 0.001 * BACK, 0.6), ("code", 0.3, 0.3)]
+
+
+def test_an_environment_shows_reward_its_newest_evaluation_and_truncation(monitor, record):
+    recorder = record(monitor.root / "run")
+    for step in range(BACK + 30):
+        for name, value in (("math", 0.6 - 0.004 * step), ("code", 0.3)):
+            metrics = {"accuracy": (value, 8), "reward_mean": (2 * value, 8)}
+            if step == 5:
+                metrics["eval.accuracy"] = (0.25, 8)
+            recorder.scalars(step, metrics, slice=("env", name))
+        recorder.step(step, {"accuracy": 0.5})
+    monitor.tick()
+    assert env_rows(numbers(monitor, 1)) == [
+        {
+            "environment": "math",
+            "accuracy": "▼ 28 %",
+            "50 steps ago": "48 %",
+            "reward": "0.568",
+            "held out": "25 %",
+            "truncated": "–",  # noqa: RUF001
+        },
+        {
+            "environment": "code",
+            "accuracy": "▲ 30 %",
+            "50 steps ago": "30 %",
+            "reward": "0.6",
+            "held out": "25 %",
+            "truncated": "–",  # noqa: RUF001
+        },
+    ]
 
 
 def test_a_track_keeps_one_point_that_is_old_enough():

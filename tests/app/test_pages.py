@@ -189,6 +189,21 @@ def test_healthy_overview_answers_in_order(desk):
     assert {metric.label for metric in desk.open().metric} >= {"Accuracy", "Entropy, nat"}
 
 
+def test_the_slice_of_the_address_is_drawn_and_an_unknown_one_is_everything(desk, record, write_step):
+    recorder = record(desk.root / "two")
+    for step in range(3):
+        for name in ("math", "code"):
+            recorder.scalars(step, {"accuracy": (0.5, 8)}, slice=("env", name))
+        write_step(recorder, step)
+    desk.catch_up()
+    for wanted, value in (("2", 2), ("77", 0), ("x", 0), (None, 0)):
+        at = desk.open(**({"slice": wanted} if wanted else {}))
+        shown(at)
+        assert at.selectbox(key="slice_picker").value == value
+    at = at.selectbox(key="slice_picker").set_value(1).run()
+    assert at.query_params["slice"] == "1" and at.selectbox(key="slice_picker").value == 1
+
+
 def test_a_panel_that_lacks_its_field_names_it(desk, record):
     recorder = record(desk.root / "bare")
     for step in range(3):

@@ -17,14 +17,16 @@ from regimescope.monitor.ui.context import current
 from regimescope.monitor.ui.facts import RunFacts, load_facts
 from regimescope.monitor.ui.grid import live_grid
 from regimescope.monitor.ui.header import badge
-from regimescope.monitor.ui.numbers import BACK, Numbers
+from regimescope.monitor.ui.numbers import BACK, ENV_METRICS, Numbers
 from regimescope.monitor.ui.numbers import numbers as read_numbers
 from regimescope.monitor.ui.session import chosen_run, page_link, plain_errors
-from regimescope.monitor.ui.texts import percent
+from regimescope.monitor.ui.texts import number, percent
 from regimescope.monitor.ui.views.first_run import checklist
 from regimescope.monitor.ui.views.panels import PANELS, TILES, Tile, available, missing
 
 _SKELETON_PX = 480
+_SLICE, _ENVS, _ENV_ORDER, _ROW_CLICKED = "slice_picker", "env_table", "env_order", "env_clicked"
+"Session keys: the picker, the table, the slice ids of its rows as drawn, and that one was clicked."
 
 
 def render() -> None:
@@ -48,6 +50,8 @@ def _live_part(path: str, names: frozenset[str], has_steps: bool) -> None:
             st.warning("The folder of this run is gone.", icon=":material/folder_off:")
             return
         numbers = read_numbers(ctx.monitor, facts.run.run_key)
+        if st.session_state.pop(_ROW_CLICKED, False):
+            st.rerun(scope="app")
         if has_steps != (facts.live.last_step is not None) or _sees_more(names, numbers.names):
             st.rerun(scope="app")
         _answers(facts, numbers)
@@ -63,21 +67,37 @@ def _sees_more(before: frozenset[str], now: frozenset[str]) -> bool:
 
 
 def _choose_slice(envs: Sequence[SliceRow]) -> int:
-    """The slice of the URL, with a picker where there is something to pick."""
+    """The slice of the URL, with a picker where there is something to pick; a click on a row of the table sets it."""
     if not envs:
         return 0
     ids = [0, *(row.slice_id for row in envs)]
     values = {row.slice_id: row.value for row in envs}
     wanted = st.query_params.get("slice", "0")
-    start = ids.index(int(wanted)) if wanted.isdigit() and int(wanted) in ids else 0
-    left, _ = st.columns([2, 9])
+    start = int(wanted) if wanted.isdigit() and int(wanted) in ids else 0
+    if st.session_state.get(_SLICE) != start:
+        st.session_state[_SLICE] = start
+    left, _ = st.columns([3, 9])
     with left:
-        chosen = st.selectbox(
-            "Environment", ids, index=start, format_func=lambda i: values.get(i, "everything"), key="slice_picker"
+        st.selectbox(
+            "Charts of this environment",
+            ids,
+            format_func=lambda i: values.get(i, "everything"),
+            key=_SLICE,
+            on_change=_slice_picked,
         )
-    if str(chosen) != wanted:
-        st.query_params["slice"] = str(chosen)
-    return int(chosen)
+    return start
+
+
+def _slice_picked() -> None:
+    st.query_params["slice"] = str(st.session_state[_SLICE])
+
+
+def _row_picked() -> None:
+    """A row of the table of environments; the same row once more means everything."""
+    rows = st.session_state[_ENVS]["selection"]["rows"]
+    order = st.session_state.get(_ENV_ORDER, [])
+    st.query_params["slice"] = str(order[rows[0]] if rows and rows[0] < len(order) else 0)
+    st.session_state[_ROW_CLICKED] = True
 
 
 def _answers(facts: RunFacts, numbers: Numbers) -> None:
@@ -85,7 +105,7 @@ def _answers(facts: RunFacts, numbers: Numbers) -> None:
         _row(answers.alive(facts, facts.segments))
         _row(answers.where(numbers.envs))
         if numbers.envs:
-            _envs(numbers.envs)
+            _envs(numbers)
         _row(answers.policy_or_infrastructure(facts, numbers.latest))
         _row(answers.held_out(numbers.latest, numbers.evaluations))
         _row(answers.regimes(facts, numbers.latest), facts)
@@ -119,23 +139,42 @@ def _links(facts: RunFacts) -> None:
             page_link("control", "Review this change", icon=":material/tune:", alert=change.alert_id)
 
 
-def _envs(envs: Sequence[tuple[SliceRow, Latest | None]]) -> None:
-    """Accuracy by environment, worst first; names come from the run, so they stand in a table."""
+def _envs(numbers: Numbers) -> None:
+    """A row by environment, the largest loss of accuracy first; names come from the run, so they stand in a table."""
+    st.session_state[_ENV_ORDER] = [row.slice_id for row, _ in numbers.envs]
+    _, table = st.columns([5, 16])
+    with table:
+        st.dataframe(
+            env_rows(numbers),
+            hide_index=True,
+            width=760,
+            height="content",
+            key=_ENVS,
+            selection_mode="single-row",
+            on_select=_row_picked,
+            alt="By environment, the largest loss of accuracy first; a click on a row shows its charts",
+        )
+
+
+def env_rows(numbers: Numbers) -> list[dict[str, str]]:
+    """The table of environments as text."""
     rows = []
-    for row, latest in envs:
+    for row, latest in numbers.envs:
         before = latest.before if latest is not None else None
-        change = "" if latest is None or before is None else ("▼" if latest.value < before else "▲")
+        beside = numbers.by_env.get(row.slice_id, {})
+        reward, held_out, cut = (beside.get(name) for name in ENV_METRICS)
+        change = "" if latest is None or before is None else ("▼ " if latest.value < before else "▲ ")
         rows.append(
             {
                 "environment": row.value,
-                "accuracy": percent(latest.value if latest else None),
+                "accuracy": change + percent(latest.value if latest else None),
                 f"{BACK} steps ago": percent(before),
-                "change": change,
+                "reward": number(reward.value if reward else None),
+                "held out": percent(held_out.value if held_out else None),
+                "truncated": percent(cut.value if cut else None),
             }
         )
-    _, table = st.columns([5, 16])
-    with table:
-        st.dataframe(rows, hide_index=True, width=520, height="content", alt="Accuracy by environment, worst first")
+    return rows
 
 
 def _tiles(numbers: Numbers, facts: RunFacts) -> None:

@@ -40,14 +40,14 @@ class Tile:
 
 
 TILES = (
-    Tile(name="accuracy", label="Accuracy", form="percent", better="normal"),
+    Tile(name="step_seconds", label="Step time, s"),
     Tile(name="reward_mean", label="Reward", better="normal"),
+    Tile(name="accuracy", label="Accuracy", form="percent", better="normal"),
+    Tile(name="truncated_frac", label="Truncated", form="percent", better="inverse"),
     Tile(name="entropy_mean", label="Entropy, nat"),
     Tile(name="response_length_mean", label="Length, tokens"),
     Tile(name="rep4_mean", label="Rep-4", form="percent", better="inverse"),
-    Tile(name="truncated_frac", label="Truncated", form="percent", better="inverse"),
     Tile(name="grad_norm", label="Grad norm"),
-    Tile(name="step_seconds", label="Step time, s"),
 )
 
 
@@ -65,6 +65,23 @@ PANELS = (
             Line("reward_mean", "reward", "stale"),
         ),
     ),
+    Panel(
+        title="Truncated and failed rollouts",
+        unit="%",
+        metrics=(
+            Line("truncated_frac", "truncated", "info"),
+            Line("infra_failed_frac", "failed", "watch", "dash"),
+        ),
+    ),
+    Panel(
+        title="Lag",
+        unit="versions",
+        metrics=(
+            Line("lag_mean", "mean", "info"),
+            Line("lag_p95", "p95", "stale", "dash"),
+            Line("lag_max", "max", "stale", "dot"),
+        ),
+    ),
     Panel(title="Entropy", metrics=(Line("entropy_mean", "entropy", "info"),), unit="nat"),
     Panel(
         title="Response length: median, p10 to p90",
@@ -77,12 +94,11 @@ PANELS = (
         ),
     ),
     Panel(
-        title="Repetition and truncation",
+        title="Repetition",
         unit="%",
         metrics=(
             Line("rep4_mean", "rep-4", "info"),
             Line("repetition_frac", "looping responses", "watch", "dash"),
-            Line("truncated_frac", "truncated", "stale"),
         ),
     ),
     Panel(
