@@ -36,7 +36,9 @@ class Outcome:
 
 
 class Answers:
-    """Follows the segments of one launch from now on; parts that begin later are followed, too."""
+    """Follows the segments of one launch from now on; parts that begin later are followed, too, and the launches that
+    a rollback makes of it: they answer what this one was asked.
+    """
 
     def __init__(self, run_dir: Path, launch: Launch) -> None:
         """Remembers where the segments end now: an answer can only come behind it."""
@@ -80,14 +82,16 @@ class Answers:
         return count
 
     def _segments(self) -> list[tuple[SegmentName, Path]]:
-        """Segments of this launch: those not older than it, of its ranks, with its id in their header."""
+        """Segments of this launch: those with its id in their header, and of the rollbacks that came after it."""
         found = []
         for name, path in list_segments(self._run_dir):
             if name.is_monitor or path in self._foreign:
                 continue
             if path not in self._offsets:
                 try:
-                    if read_header(path).get("launch") != self._launch.launch:
+                    header = read_header(path)
+                    later = header.get("start") == "rollback" and name.start_ns > self._launch.start_ns
+                    if header.get("launch") != self._launch.launch and not later:
                         self._foreign.add(path)
                         continue
                 except WireError:  # not written yet
@@ -104,7 +108,7 @@ class Answers:
                 if record["k"] == "ack":
                     ack = Ack.from_wire(record)
                     self._acks.setdefault(ack.id, {})[name.rank] = ack
-                elif record["k"] == "end":
+                elif record["k"] == "end" and record.get("reason") != "rollback":  # goes on in another launch
                     self._ends[name.rank] = str(record.get("reason"))
             except (WireError, ControlError):  # not for us to judge: the index counts bad lines
                 continue

@@ -20,7 +20,7 @@ from regimescope.monitor.errors import BoundsError, ControlError, WireError
 from regimescope.monitor.ids import is_uuid
 from regimescope.monitor.wire import WIRE_VERSION, encode, number
 
-KINDS = ("set_bounds", "pause", "resume", "stop", "checkpoint")
+KINDS = ("set_bounds", "pause", "resume", "stop", "checkpoint", "rollback")
 "What can be asked of a trainer."
 GUARD = "guard"
 "Issuer of automatic commands; only its moves of the positive pair are limited in rate."
@@ -39,7 +39,8 @@ class Command:
     kind: str
     "One of KINDS."
     args: Mapping[str, object]
-    "set_bounds: the four absolute weights, {'pos': [w_min, w_max], 'neg': [w_min, w_max]}; else empty."
+    """set_bounds: the four absolute weights, {'pos': [w_min, w_max], 'neg': [w_min, w_max]}; rollback: {'checkpoint':
+    step, 'bounds': the same}; else empty."""
     expect: int | None
     "Revision that the issuer saw in force; None = any."
     not_after: float
@@ -95,7 +96,7 @@ class Ack:
     revision: int | None = None
     "Revision in force after this answer."
     applied: Bounds | None = None
-    "Effective bounds, of an applied set_bounds."
+    "Effective bounds, of an applied set_bounds or rollback."
     message: str = ""
     "Why it was rejected or expired."
 
@@ -144,6 +145,16 @@ class ControlState:
     "In force."
     step: int
     "First step under these bounds."
+
+
+def rollback_of(args: Mapping[str, object]) -> tuple[int, Bounds]:
+    """Step of the checkpoint to go back to, and the bounds from there on. Raises ControlError, BoundsError."""
+    step, bounds = args.get("checkpoint"), args.get("bounds")
+    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+        raise ControlError(f"rollback: `checkpoint` is {step!r}; want the step of one of the run's own checkpoints")
+    if not isinstance(bounds, Mapping):
+        raise ControlError("rollback without `bounds`: give all four, they are in force from the checkpoint on")
+    return step, Bounds.from_wire(bounds)
 
 
 def read_control_state(run_dir: str | os.PathLike[str]) -> ControlState | None:
@@ -219,6 +230,10 @@ class ControlFolder:
         except OSError as error:
             raise ControlError(f"cannot create {self.path}: {error.strerror}; make the run folder writable") from None
 
+    def relaunch(self, launch: str) -> None:
+        """From now on this is the end of another launch of the same process; what was seen stays seen."""
+        self._launch = launch
+
     def poll(self) -> list[Command]:
         """Commands that were not seen before, in the order of their ids.
 
@@ -278,16 +293,19 @@ class ControlFolder:
                 "rejected",
                 f"revision {revision} is in force, the command expected {command.expect}: look at the bounds again",
             )
-        if command.kind != "set_bounds":
+        if command.kind not in ("set_bounds", "rollback"):
             return None
         message = self._bounds_refusal(command, bounds, step)
         return None if message is None else ("rejected", message)
 
     def _bounds_refusal(self, command: Command, bounds: Bounds, step: int | None) -> str | None:
+        back = command.kind == "rollback"
         try:
-            wanted = Bounds.from_wire(command.args)
-        except BoundsError as error:
+            wanted = rollback_of(command.args)[1] if back else Bounds.from_wire(command.args)
+        except (BoundsError, ControlError) as error:
             return str(error)
+        if back and wanted == bounds:  # nothing moves: also of a run that declares no limits
+            return None
         problems = bounds_problems(wanted, self._limits, bounds)
         if problems:
             return "; ".join(problems)

@@ -69,7 +69,8 @@ def liveness(run: RunRow | None, median: float | None, silent_s: float | None) -
     """Of the newest launch. `median`: its step time, seconds. `silent_s`: None when the run has no segment that could
     grow (imported).
     """
-    ended = run is None or run.end_reason is not None or run.status in ("ended", "imported") or silent_s is None
+    over = run is not None and run.end_reason not in (None, "rollback")  # that one goes on in a new launch at once
+    ended = run is None or over or run.status in ("ended", "imported") or silent_s is None
     silence = silent_s or 0.0
     limit = UNKNOWN_STALE_S if median is None else max(STALE_FLOOR_S, STALE_STEPS * median)
     return Liveness(

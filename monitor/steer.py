@@ -1,4 +1,5 @@
-"""`regimescope bounds|pause|resume|checkpoint|stop RUN`: asks a running trainer for something and waits for its answer.
+"""`regimescope bounds|pause|resume|checkpoint|stop|rollback RUN`: asks a running trainer for something and waits for
+its answer.
 
 Through the server of the root when one is alive, else by a monitor segment of its own and the control file. Bounds are
 absolute weights; those not given stay as they are in force. Exit codes: 0 applied or not answered yet, 1 rejected or
@@ -43,7 +44,7 @@ class Ask:
     kind: str
     "One of the kinds of control.py."
     args: dict[str, object]
-    "set_bounds: all four absolute weights."
+    "set_bounds: all four absolute weights; rollback: the step of the checkpoint, and they."
     expect: int | None
     "Revision that was seen; None = any."
     why: str
@@ -64,7 +65,7 @@ def main(argv: list[str]) -> int:
     if answers.ended is not None:
         raise ControlError(f"{run_dir} has ended ({answers.ended}): nobody reads a command")
     step_s = median_step_s(launch.segment)
-    expect, args = (None, {}) if kind != "set_bounds" else _bounds(options, run_dir, launch)
+    expect, args = _arguments(kind, options, run_dir, launch)
     if kind not in launch.can:
         offered = ", ".join(_NAMES.get(item, item) for item in launch.can) or "nothing"
         raise ControlError(f"{run_dir} does not take {_NAMES.get(kind, kind)!r}; it takes: {offered}")
@@ -150,17 +151,22 @@ def _reason(error: urllib.error.HTTPError) -> str:
         return f"HTTP {error.code}"
 
 
-def _bounds(options: argparse.Namespace, run_dir: Path, launch: Launch) -> tuple[int, dict[str, object]]:
-    """The revision in force and all four bounds as they shall be."""
+def _arguments(
+    kind: str, options: argparse.Namespace, run_dir: Path, launch: Launch
+) -> tuple[int | None, dict[str, object]]:
+    """The revision that was seen, and what the command says. Raises ControlError, BoundsError."""
+    if kind not in ("set_bounds", "rollback"):
+        return None, {}
     given = {name: value for option, name in _OPTIONS.items() if (value := getattr(options, option)) is not None}
-    if not given:
+    if not given and kind == "set_bounds":
         raise ControlError("no bound given: use --pos-min, --pos-max, --neg-min or --neg-max, as absolute weights")
     revision, now = in_force(run_dir, launch)
     wanted = now.with_values(given)
-    problems = bounds_problems(wanted, launch.limits, now)
+    problems = bounds_problems(wanted, launch.limits, now) if given else []
     if problems:
         raise ControlError("; ".join(problems))
-    return revision, dict(wanted.to_wire())
+    bounds: dict[str, object] = {**wanted.to_wire()}
+    return revision, bounds if kind == "set_bounds" else {"checkpoint": options.to, "bounds": bounds}
 
 
 def in_force(run_dir: Path, launch: Launch) -> tuple[int, Bounds]:
@@ -195,12 +201,14 @@ def _parser(kind: str) -> argparse.ArgumentParser:
     name = _NAMES.get(kind, kind)
     parser = argparse.ArgumentParser(prog=f"regimescope {name}", description=_HELP[kind])
     parser.add_argument("run", metavar="RUN", help="run folder, or its path below the root")
-    if kind == "set_bounds":
+    if kind == "rollback":
+        parser.add_argument("--to", type=int, required=True, metavar="STEP", help="step of one of its checkpoints")
+    if kind in ("set_bounds", "rollback"):
         for option, bound in _OPTIONS.items():
             parser.add_argument(
                 f"--{option.replace('_', '-')}", type=float, metavar="W", help=f"{bound}, as an absolute weight"
             )
-    if kind == "set_bounds":
+    if kind in ("set_bounds", "rollback"):
         parser.add_argument("--why", required=True, type=_text, help="the reason, kept with the run")
     else:
         parser.add_argument("--why", default="", help="the reason, kept with the run")
@@ -218,6 +226,7 @@ _HELP = {
     "resume": "Let a paused trainer go on.",
     "checkpoint": "Ask a running trainer for a checkpoint.",
     "stop": "Stop a running trainer at its next step boundary.",
+    "rollback": "Let a running trainer go on from one of its checkpoints, under other bounds if some are given.",
 }
 
 

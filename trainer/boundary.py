@@ -7,6 +7,9 @@ paused the folder is polled every 0.5 s and the recorder's heartbeat says `pause
 With several ranks rank 0 alone polls, decides and writes; the others get its decision in the same exchange that tells
 all whether one of them was interrupted. So every rank applies, refuses, pauses and ends at the same boundary, and each
 writes its own ack.
+
+A rollback ends the launch: `visit` is False and `back` says where the next one begins, which acks it. Every rank has
+loaded that checkpoint before rank 0 writes anything, so one that cannot be read is refused and the run goes on.
 """
 
 from __future__ import annotations
@@ -15,19 +18,46 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from regimescope.monitor.bounds import Bounds
-from regimescope.monitor.control import Ack, Command, ControlFolder, ControlState, write_control_state
+from regimescope.monitor.control import Ack, Command, ControlFolder, ControlState, rollback_of, write_control_state
 from regimescope.monitor.errors import ControlError
 from regimescope.monitor.record import Recorder
-from regimescope.trainer.errors import CheckpointError
+from regimescope.trainer.errors import CheckpointError, PolicyError, RanksError
+from regimescope.trainer.policy import Policy
 from regimescope.trainer.ranks import Ranks
+from regimescope.trainer.resume import StartPoint
 
-CAN = ("set_bounds", "pause", "resume", "stop", "checkpoint")
+CAN = ("set_bounds", "pause", "resume", "stop", "checkpoint", "rollback")
 "Kinds of commands that the trainer obeys."
 PAUSE_POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A rollback that rank 0 has found nothing against."""
+
+    command: str
+    "Id."
+    checkpoint: int
+    "Its step."
+    bounds: Bounds
+    "From there on."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Back:
+    """A rollback that is written down: the launch after this one."""
+
+    command: str
+    "Id, which the next launch acks."
+    point: StartPoint
+    policy: Policy
+    paused: bool
+    "The run stays paused."
+    later: tuple[Command, ...]
+    "What came after it in the same look, on rank 0: for the next launch to answer."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +69,11 @@ class Decision:
     revision: int
     paused: bool
     stopped: bool
+    wanted: Wanted | None = None
 
 
 class ControlBoundary:
-    """Visited once before every step. `bounds` and `revision` are those in force."""
+    """Visited once before every step, for one launch. `bounds` and `revision` are those in force."""
 
     def __init__(
         self,
@@ -53,23 +84,30 @@ class ControlBoundary:
         revision: int,
         interrupted: threading.Event,
         checkpoint: Callable[[], Path | None],
+        rollback: Callable[[Wanted, ControlState], tuple[StartPoint, Policy]],
         ranks: Ranks | None = None,
+        after: Back | None = None,
     ) -> None:
         """`interrupted`: set by a signal, ends a pause. `checkpoint`: saves the last finished step for good; None =
-        there is none yet. `ranks`: None = this process alone."""
+        there is none yet. `rollback`: loads a checkpoint on every rank and writes down that the run goes on from it;
+        is given what is in force. `ranks`: None = this process alone. `after`: the rollback that made this launch."""
         self.bounds = bounds
         self.revision = revision
         self._folder = folder
         self._recorder = recorder
         self._interrupted = interrupted
         self._checkpoint = checkpoint
+        self._rollback = rollback
         self._ranks = ranks or Ranks()
-        self._paused = False
+        self.back: Back | None = None
+        "The run goes on from an older checkpoint, in a launch of its own."
+        self._later = [] if after is None else list(after.later)
+        self._paused = after is not None and after.paused
         self._stopped = False
         self._ended = False  # one of the ranks was interrupted
 
     def visit(self, step: int) -> bool:
-        """Handle what was asked; False = stop before `step`. Returns only when the run is not paused."""
+        """Handle what was asked; False = this launch ends before `step`. Returns only when the run is not paused."""
         self._poll(step)
         if self._paused and self._goes_on():
             self._recorder.state("paused", step=step)
@@ -77,11 +115,12 @@ class ControlBoundary:
                 if self._ranks.rank == 0:  # the others wait for it
                     self._interrupted.wait(PAUSE_POLL_S)
                 self._poll(step)
-            self._recorder.state("running", step=step)
+            if self.back is None:
+                self._recorder.state("running", step=step)
         return self._goes_on()
 
     def _goes_on(self) -> bool:
-        return not self._stopped and not self._ended
+        return not self._stopped and not self._ended and self.back is None
 
     def _poll(self, step: int) -> None:
         decision = self._decide(step) if self._ranks.rank == 0 else None
@@ -93,27 +132,57 @@ class ControlBoundary:
         if self._ranks.rank > 0:
             for ack in decision.acks:
                 self._recorder.ack(ack)
+        if decision.wanted is not None:
+            self._go_back(decision.wanted, step)
+
+    def _go_back(self, wanted: Wanted, step: int) -> None:
+        """On every rank: the next launch is ready, or all say why not and the run goes on as it was."""
+        before = ControlState(revision=self.revision, bounds=self.bounds, step=step)
+        try:
+            point, policy = self._rollback(wanted, before)
+        except (ControlError, CheckpointError, PolicyError, RanksError) as error:
+            refused = Ack(id=wanted.command, step=step, status="rejected", revision=self.revision, message=str(error))
+            self._recorder.ack(refused)
+            return
+        self.back = Back(
+            command=wanted.command, point=point, policy=policy, paused=self._paused, later=tuple(self._later)
+        )
 
     def _decide(self, step: int) -> Decision:
         """Obey what was asked, or refuse it; each answer is recorded at once, the next command may take long."""
-        commands, acks = self._folder.poll(), list[Ack]()
-        for answer in chain(self._folder.broken, (self._answer(command, step) for command in commands)):
+        found, acks, wanted = [*self._later, *self._folder.poll()], list[Ack](), None
+        self._later = []
+        for answer in self._folder.broken:
             self._recorder.ack(answer)
             acks.append(answer)
+        for i, command in enumerate(found):
+            done = self._answer(command, step)
+            if isinstance(done, Wanted):  # the rest is for the launch that it makes, or for this one if it fails
+                wanted, self._later = done, found[i + 1 :]
+                break
+            self._recorder.ack(done)
+            acks.append(done)
         return Decision(
             acks=tuple(acks),
             bounds=self.bounds,
             revision=self.revision,
             paused=self._paused,
             stopped=self._stopped,
+            wanted=wanted,
         )
 
-    def _answer(self, command: Command, step: int) -> Ack:
-        """Obey one command, or say why not."""
+    def _answer(self, command: Command, step: int) -> Ack | Wanted:
+        """Obey one command, or say why not; a rollback is for all ranks to try."""
         refusal = self._folder.refusal(command, revision=self.revision, bounds=self.bounds, now=time.time(), step=step)
         if refusal is not None:
             status, message = refusal
             return Ack(id=command.id, step=step, status=status, revision=self.revision, message=message)
+        if command.kind == "rollback":
+            if self._stopped:
+                message = "the run is stopping: go on with --resume --checkpoint"
+                return Ack(id=command.id, step=step, status="rejected", revision=self.revision, message=message)
+            checkpoint, bounds = rollback_of(command.args)
+            return Wanted(command=command.id, checkpoint=checkpoint, bounds=bounds)
         try:
             applied, message = self._obey(command, step)
         except (ControlError, CheckpointError) as error:  # disk full, read-only folder: the run goes on as it was

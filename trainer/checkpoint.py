@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,21 +130,33 @@ class CheckpointFolder:
             self.deleted.append(int(folder.name.removeprefix("step-")))
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
-    """Load everything but the weights. Raises CheckpointError."""
-    try:
+def read_meta(folder: Path) -> CheckpointMeta:
+    """Raises CheckpointError."""
+    with _readable(folder):
         wire = json.loads((folder / META).read_text())
         if wire["format"] != FORMAT:
             raise CheckpointError(f"{folder} has checkpoint format {wire['format']}, this version reads {FORMAT}")
-        meta = CheckpointMeta(
+        return CheckpointMeta(
             step=int(wire["step"]),
             revision=int(wire["revision"]),
             bounds=Bounds.from_wire(wire["bounds"]),
             weight_version=int(wire["weight_version"]),
         )
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Load everything but the weights. Raises CheckpointError."""
+    meta = read_meta(folder)
+    with _readable(folder):
         state = torch.load(folder / STATE, weights_only=True)
+    return Checkpoint(folder=folder, meta=meta, state=state)
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, BoundsError, pickle.UnpicklingError) as error:
         raise CheckpointError(
             f"{folder} cannot be read ({error}): delete this folder to resume from the one before it"
         ) from None
-    return Checkpoint(folder=folder, meta=meta, state=state)

@@ -2,7 +2,8 @@
 was asked for) under the bounds that were acked last.
 
 A resume takes the higher revision of `control_state.json` and the checkpoint. Bounds on the command line override both,
-as a new revision that is written to `control_state.json` at once.
+as a new revision that is written to `control_state.json` at once. A rollback of the living trainer writes its bounds
+there first and then sets the later checkpoints aside; a resume does the rest where it was killed in between.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from regimescope.monitor.control import (
     write_control_state,
 )
 from regimescope.monitor.launch import list_segments
-from regimescope.trainer.checkpoint import Checkpoint, CheckpointFolder, read_checkpoint
+from regimescope.trainer.checkpoint import Checkpoint, CheckpointFolder, read_checkpoint, read_meta
 from regimescope.trainer.config import TrainConfig
 from regimescope.trainer.config_file import build, flat, override
-from regimescope.trainer.errors import ConfigError
+from regimescope.trainer.errors import CheckpointError, ConfigError
 from regimescope.trainer.ranks import Ranks
 
 CONFIG_FILE = "config.json"
@@ -38,7 +39,7 @@ class StartPoint:
     """What the trainer begins with."""
 
     config: TrainConfig
-    start: Literal["fresh", "resume"]
+    start: Literal["fresh", "resume", "rollback"]
     first_step: int
     bounds: Bounds
     revision: int
@@ -87,6 +88,8 @@ def resumed_start(
         raise ConfigError(f"--resume: {run_dir} holds no run; leave --resume out to start one")
     config = override(_stored_config(run_dir, given, settings), settings)
     folder = CheckpointFolder(run_dir, keep=1)
+    if step is None:
+        _finish_rollback(run_dir, folder)
     source = folder.latest() if step is None else folder.of_step(step)
     checkpoint = None if source is None else read_checkpoint(source)
     first_step = 0 if checkpoint is None else checkpoint.meta.step + 1
@@ -110,6 +113,44 @@ def resumed_start(
         weight_version=0 if checkpoint is None else checkpoint.meta.weight_version,
         checkpoint=checkpoint,
     )
+
+
+def rollback_start(run_dir: Path, config: TrainConfig, *, step: int, bounds: Bounds, revision: int) -> StartPoint:
+    """After the checkpoint of this step, under these bounds; changes nothing. Raises CheckpointError."""
+    checkpoint = read_checkpoint(CheckpointFolder(run_dir, keep=1).of_step(step))
+    return StartPoint(
+        config=config,
+        start="rollback",
+        first_step=step + 1,
+        bounds=bounds,
+        revision=revision,
+        weight_version=checkpoint.meta.weight_version,
+        checkpoint=checkpoint,
+    )
+
+
+def keep_rollback(run_dir: Path, point: StartPoint, before: ControlState) -> None:
+    """From here on the run goes on from that point, also after a kill. `before`: what is in force if this fails.
+
+    Raises ControlError, CheckpointError.
+    """
+    write_control_state(run_dir, ControlState(revision=point.revision, bounds=point.bounds, step=point.first_step))
+    try:
+        CheckpointFolder(run_dir, keep=1).supersede_after(point.first_step - 1)
+    except CheckpointError:
+        write_control_state(run_dir, before)
+        raise
+
+
+def _finish_rollback(run_dir: Path, folder: CheckpointFolder) -> None:
+    """Set aside what a rollback that was killed had left in place: the newest checkpoint is then of a step under the
+    acked bounds, and of an older revision."""
+    acked, newest = read_control_state(run_dir), folder.latest()
+    if acked is None or newest is None:
+        return
+    meta = read_meta(newest)
+    if meta.step >= acked.step > 0 and meta.revision < acked.revision:
+        folder.supersede_after(acked.step - 1)
 
 
 def store_config(run_dir: Path, config: TrainConfig) -> None:

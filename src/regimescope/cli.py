@@ -25,6 +25,8 @@ class Command:
     help: str
     prefix: tuple[str, ...] = ()
     "Arguments put before the user's, for modules that serve several commands."
+    entry: str = "main"
+    "Function of the module."
 
 
 _STEER = "regimescope.monitor.steer"
@@ -37,6 +39,12 @@ COMMANDS = {
     "serve": Command("regimescope.monitor.serve", "app", "ingest, detect, show the runs below a root in the browser"),
     "runs": Command("regimescope.monitor.runs", "monitor", "list the runs below a root"),
     "check": Command("regimescope.monitor.check", "monitor", "run the detectors over a run; a critical alert exits 1"),
+    "import": Command(
+        "regimescope.monitor.imports.command", "monitor", "read logs of any trainer as runs below the root"
+    ),
+    "watch": Command(
+        "regimescope.monitor.imports.command", "monitor", "feed a growing log of any trainer into a run", (), "watch"
+    ),
     "doctor": Command("regimescope.monitor.doctor", "monitor", "say what is wrong around the runs, with advice"),
     "prune": Command("regimescope.monitor.prune", "monitor", "free disk space: old checkpoints, the index; asks first"),
     "sql": Command("regimescope.monitor.sql", "monitor", "one reading query over a run; without SQL the views"),
@@ -46,6 +54,7 @@ COMMANDS = {
     "resume": Command(_STEER, "", "let a paused trainer go on", ("resume",)),
     "checkpoint": Command(_STEER, "", "ask a running trainer for a checkpoint", ("checkpoint",)),
     "stop": Command(_STEER, "", "stop a running trainer at its next step boundary", ("stop",)),
+    "rollback": Command(_STEER, "", "let a running trainer go on from one of its checkpoints", ("rollback",)),
 }
 
 
@@ -76,7 +85,7 @@ def usage() -> str:
 
 def _run(name: str, command: Command, rest: list[str]) -> int:
     try:
-        entry: Callable[[list[str]], int] = import_module(command.module).main
+        entry: Callable[[list[str]], int] = getattr(import_module(command.module), command.entry)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "regimescope":
             raise

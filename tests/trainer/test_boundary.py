@@ -11,9 +11,12 @@ import pytest
 
 from regimescope.monitor.bounds import Bounds, Limits, SignBounds, WeightRule
 from regimescope.monitor.commands import MonitorSegment, issue
-from regimescope.monitor.control import ControlFolder, read_control_state
+from regimescope.monitor.control import ControlFolder, ControlState, read_control_state
 from regimescope.monitor.record import Recorder
-from regimescope.trainer.boundary import CAN, ControlBoundary
+from regimescope.trainer.boundary import CAN, ControlBoundary, Wanted
+from regimescope.trainer.config import TrainConfig
+from regimescope.trainer.policy import Policy, new_tiny_policy
+from regimescope.trainer.resume import StartPoint, rollback_start
 
 START = Bounds(pos=SignBounds(w_min=0.8, w_max=11.0), neg=SignBounds(w_min=1.0, w_max=101.0))
 RELAXED = {"pos": [0.8, 11.0], "neg": [0.0, 101.0]}
@@ -34,8 +37,15 @@ class Bench:
             revision=0,
             interrupted=self.interrupted,
             checkpoint=lambda: self.saved,
+            rollback=self.roll_back,
         )
         self.monitor = MonitorSegment(run_dir)
+
+    def roll_back(self, wanted: Wanted, before: ControlState) -> tuple[StartPoint, Policy]:
+        """A run whose checkpoints are all gone; the runs of test_rollback.py have some."""
+        return rollback_start(
+            self.run_dir, TrainConfig(), step=wanted.checkpoint, bounds=wanted.bounds, revision=before.revision + 1
+        ), new_tiny_policy(0)
 
     def ask(
         self,
@@ -170,6 +180,32 @@ def test_stop_resume_and_checkpoint(bench: Bench) -> None:
         ("applied", "saved step-00000000"),
         ("applied", ""),
     ]
+
+
+def test_a_rollback_that_cannot_be_is_refused_and_what_came_with_it_is_obeyed(bench: Bench) -> None:
+    bench.ask("rollback", {"checkpoint": 7, "bounds": START.to_wire()})
+    bench.ask("set_bounds", RELAXED)
+    bench.ask("rollback", {"checkpoint": True, "bounds": START.to_wire()})
+    bench.ask("rollback", {"checkpoint": 1})
+    bench.ask("rollback", {"checkpoint": 1, "bounds": {"pos": [0.8, 11.0], "neg": [0.0, 500.0]}})
+    bench.ask("rollback", {"checkpoint": 1, "bounds": START.to_wire()}, expect=7)
+    assert bench.boundary.visit(3) and bench.boundary.visit(4)
+    told = [(ack["status"], ack["msg"]) for ack in bench.lines("ack")]
+    assert [status for status, _ in told] == ["rejected", "applied", *["rejected"] * 4]
+    wanted = (
+        "has no checkpoint of step 7; it has none",
+        "",
+        "want the step",
+        "without `bounds`",
+        "limits",
+        "revision 1",
+    )
+    assert all(part in message for part, (_, message) in zip(wanted, told, strict=True)), told
+    assert bench.boundary.back is None
+    bench.ask("stop")
+    bench.ask("rollback", {"checkpoint": 1, "bounds": START.to_wire()})
+    assert bench.boundary.visit(5) is False
+    assert "is stopping" in bench.lines("ack")[-1]["msg"]
 
 
 def _until(true: Any) -> None:

@@ -44,12 +44,14 @@ ALL_OF_IT = {
     "mismatch.floor": 0.5,
 }
 RELAXED = {"pos": [0.8, 11.0], "neg": [0.0, 101.0]}
+START = {"pos": [0.8, 11.0], "neg": [1.0, 101.0]}
+"Of the scenario length-collapse."
 DRIFT = """
 import os, sys
 from regimescope.cli import main
-from regimescope.trainer import train
+from regimescope.trainer import launches
 
-load = train.load_policy
+load = launches.load_policy
 
 def other(source):
     policy = load(source)
@@ -57,7 +59,7 @@ def other(source):
         next(policy.model.parameters()).data[3, 3] += 1e-6
     return policy
 
-train.load_policy = other
+launches.load_policy = other
 sys.exit(main(sys.argv[1:]))
 """
 "A rank that begins with another bit in its weights."
@@ -229,24 +231,27 @@ def test_commands_are_applied_and_refused_by_both_at_one_boundary(tmp_path: Path
         wait_for(lambda: all(lines(run_dir, r)[-1].get("data") == {"state": "paused"} for r in (0, 1)), process)
         ask("checkpoint")
         ask("resume")
+        acks, buckets = ([_untimed(lines(run_dir, rank, kind)) for rank in (0, 1)] for kind in ("ack", "buckets"))
+        ask("rollback", {"checkpoint": 1, "bounds": START}, expect=1)
+        wait_for(lambda: len(steps(run_dir)) >= 2, process)
         ask("stop")
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    acks = [
-        [{key: value for key, value in ack.items() if key not in ("q", "t")} for ack in lines(run_dir, rank, "ack")]
-        for rank in (0, 1)
-    ]
     assert acks[0] == acks[1]
     applied, rejected = ([ack for ack in acks[0] if ack["status"] == word] for word in ("applied", "rejected"))
-    assert len(applied) == 5 and len(rejected) == 3
+    assert len(applied) == 4 and len(rejected) == 3
     bounds = applied[0]
     assert (bounds["rev"], bounds["applied"]) == (1, RELAXED)
     assert ["revision 1 is in force" in rejected[0]["msg"], "control_state.json" in rejected[1]["msg"]] == [True, True]
     for rank in (0, 1):
-        assert all(line["rev"] == (line["s"] >= bounds["s"]) for line in lines(run_dir, rank, "buckets"))
+        assert all(line["rev"] == (line["s"] >= bounds["s"]) for line in buckets[rank])
+        header, back = lines(run_dir, rank, "header")[0], lines(run_dir, rank, "ack")[0]
+        assert [header[key] for key in ("start", "first_step", "revision", "bounds")] == ["rollback", 2, 2, START]
+        assert [back[key] for key in ("status", "s", "rev", "applied")] == ["applied", 2, 2, START]
+        assert steps(run_dir)[0] == 2 and all(line["rev"] == 2 for line in lines(run_dir, rank, "buckets"))
         assert [lines(run_dir, rank)[-1][key] for key in ("k", "reason")] == ["end", "stopped"]
     in_force = read_control_state(run_dir)
-    assert in_force is not None and in_force.revision == 1
+    assert in_force is not None and (in_force.revision, in_force.step) == (2, 2)
     sql = """SELECT command_id, kind, status, ranks, applied_ranks, applied_step, revision FROM v_command
              WHERE run_key = $run ORDER BY command_id"""
     (found,) = rows(tmp_path, sql, 1).values()
@@ -254,8 +259,15 @@ def test_commands_are_applied_and_refused_by_both_at_one_boundary(tmp_path: Path
     assert first == ("set_bounds", "applied", 2, 2, bounds["s"], 1)
     assert [row[:4] for row in others] == [
         *[("set_bounds", "rejected", 2, 0)] * 2,
-        *[(kind, "applied", 2, 2) for kind in ("pause", "checkpoint", "resume", "stop")],
+        *[(kind, "applied", 2, 2) for kind in ("pause", "checkpoint", "resume", "rollback", "stop")],
     ]
+    assert rows(tmp_path, "SELECT launch_no, end_reason, superseded_from FROM launch WHERE run_key = $run", 1)[
+        "run"
+    ] == {(0,): ("rollback", 2), (1,): ("stopped", None)}
+
+
+def _untimed(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in record.items() if key not in ("q", "t")} for record in records]
 
 
 def test_a_killed_rank_ends_the_job_and_a_signal_to_one_ends_both(tmp_path: Path) -> None:
