@@ -95,14 +95,23 @@ def load_rules(path: str | os.PathLike[str] | None = None) -> Rules:
     >>> load_rules()["length_collapse"].levels["critical"].evidence
     10.0
     """
-    default = resources.files("regimescope.detectors").joinpath("rules.toml")
-    table = parse(default.read_text(encoding="utf-8"), "rules.toml")
+    return build(load_table(path))
+
+
+def default_text() -> str:
+    """rules.toml as it is shipped, with its comments."""
+    return resources.files("regimescope.detectors").joinpath("rules.toml").read_text(encoding="utf-8")
+
+
+def load_table(path: str | os.PathLike[str] | None = None) -> Table:
+    """The same before it becomes Rules: a table of one's own, to change numbers in. Raises RulesError."""
+    table = parse(default_text(), "rules.toml")
     for row in _as_rows(table["rule"], "rules.toml"):
         row.setdefault("enabled", True)
         row.setdefault("slices", False)
     if path is not None:
         merge(table, parse(_read(Path(path)), str(path)), str(path))
-    return build(table)
+    return table
 
 
 def parse(text: str, where: str) -> Table:

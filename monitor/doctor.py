@@ -25,6 +25,7 @@ from regimescope.monitor.endpoint import ask_health
 from regimescope.monitor.errors import RunError, WireError
 from regimescope.monitor.ingest import Ingester
 from regimescope.monitor.owner import Owner, owner_of
+from regimescope.monitor.places import default_root
 from regimescope.monitor.segments import SegmentFile, find_runs, list_segments
 from regimescope.monitor.store import Store, index_path
 from regimescope.monitor.troubles import troubles
@@ -60,7 +61,7 @@ class Finding:
 def main(argv: list[str]) -> int:
     """Print the findings; exit code 0 or 1. Raises RunError when there is no such folder."""
     options = _parser().parse_args(argv)
-    found = examine(Path(options.root or os.environ.get("REGIMESCOPE_ROOT") or "runs"))
+    found = examine(default_root(options.root))
     if options.json:
         print(json.dumps([asdict(f) for f in found], indent=2, ensure_ascii=False))
     else:
@@ -75,9 +76,7 @@ def examine(root: Path) -> list[Finding]:
     root = root.resolve()
     owner = owner_of(root)
     found = [*versions(), *ownership(owner), *lag(root, owner), *runs(root)]
-    for where, path in {"root": root, "index": _existing(index_path(root))}.items():
-        found.append(disk(where, path, shutil.disk_usage(path)))
-    return [*found, *clocks(root, time.time()), *permissions(root)]
+    return [*found, *disks(root), *clocks(root, time.time()), *permissions(root)]
 
 
 def versions(installed: dict[str, str] | None = None) -> Iterator[Finding]:
@@ -231,6 +230,12 @@ def _silent(root: Path, run: query.RunRow) -> Iterator[Finding]:
         text = f"{run.path}: no end line, last written {_span(silent)} ago"
         advice = "crashed or hung: see whether its process lives; resume it, or leave it as it is"
         yield Finding(level="warning", topic="runs", text=text, advice=advice)
+
+
+def disks(root: Path) -> Iterator[Finding]:
+    """Free space at the root and at its index."""
+    for where, path in {"root": root, "index": _existing(index_path(root))}.items():
+        yield disk(where, path, shutil.disk_usage(path))
 
 
 def disk(where: str, path: Path, usage: tuple[int, int, int]) -> Finding:

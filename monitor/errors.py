@@ -6,6 +6,8 @@ RegimescopeError
 ├── WireError          a line or header that is not of the wire format
 │   └── WireVersionError   written by a newer regimescope
 ├── RunError           a run folder that is missing or holds no segments
+├── RulesFileError     a rules.toml below the root that cannot be used
+├── ImportFailed       a foreign log that cannot be imported
 ├── RolloutError       a Parquet file of rollouts that cannot be read
 ├── StoreError         the index cannot be used
 │   └── StoreOwned     another process owns the index of this root
@@ -34,6 +36,14 @@ class WireVersionError(WireError):
 
 
 class RunError(RegimescopeError):
+    pass
+
+
+class RulesFileError(RegimescopeError):
+    pass
+
+
+class ImportFailed(RegimescopeError):
     pass
 
 

@@ -311,8 +311,10 @@ def _restarted(old: list[LaunchInfo], new: list[LaunchInfo]) -> bool:
     return [x.launch_id for x in old] != [x.launch_id for x in new]
 
 
-def _replay(con: Connection, run_key: int, path: str, launches: list[LaunchInfo], rules: Rules) -> RunReplay:
-    """Launch by launch from the beginning."""
+def replaying(
+    con: Connection, run_key: int, path: str, launches: list[LaunchInfo], rules: Rules
+) -> Iterator[RunReplay]:
+    """Launch by launch from the beginning: the same replay after each span of steps, and at its end."""
     run = RunReplay(run_key=run_key, path=path, launches=launches, current=LaunchReplay(launches[:1], rules))
     for i in range(len(launches)):
         if i:
@@ -321,7 +323,12 @@ def _replay(con: Connection, run_key: int, path: str, launches: list[LaunchInfo]
         for launch, first, end in run.current.surviving():
             newest = i == len(launches) - 1 and launch is launches[i] and not launch.ended
             for _ in _give(con, run, launch, first - 1, end, wait=newest):
-                pass
+                yield run
+    yield run
+
+
+def _replay(con: Connection, run_key: int, path: str, launches: list[LaunchInfo], rules: Rules) -> RunReplay:
+    *_, run = replaying(con, run_key, path, launches, rules)
     return run
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import duckdb
 
-from regimescope.detectors import Blind
+from regimescope.detectors import Blind, Rules
+from regimescope.detectors.rules import Table
 from regimescope.monitor import query
 from regimescope.monitor.compaction import Compactor
 from regimescope.monitor.errors import RegimescopeError
@@ -27,6 +28,7 @@ from regimescope.monitor.memo import Memo
 from regimescope.monitor.progress import Progress
 from regimescope.monitor.replay import Recent, Replayer
 from regimescope.monitor.requests import Requests
+from regimescope.monitor.rules_file import rules_of, table_of
 from regimescope.monitor.store import Store, is_damaged
 
 __all__ = ["Head", "Liveness", "Monitor", "Recent", "Version"]
@@ -67,7 +69,9 @@ class Version:
 
 
 class Monitor:
-    """Ingestion, detectors and control of all runs below a root. Raises StoreOwned when another process owns it."""
+    """Ingestion, detectors and control of all runs below a root. Raises StoreOwned when another process owns it, and
+    RulesFileError for a rules.toml below the root that cannot be used.
+    """
 
     def __init__(
         self,
@@ -87,6 +91,10 @@ class Monitor:
         """
         self.root = Path(root).resolve()
         self.tick_s = tick_s
+        self.rules: Rules = rules_of(self.root)
+        "In force as long as this monitor lives."
+        self.rule_table: Table = table_of(self.root)
+        "The same as a table; nobody changes it."
         self.store = store or Store.open(self.root)
         self.requests = Requests(
             self.store, actor=actor, read_only=read_only, run_of=self.run, liveness_of=self.liveness
@@ -100,7 +108,7 @@ class Monitor:
         "How far the tail is; known also while the index does not work."
         self._only, self._rollouts = only, rollouts
         self._ingester = Ingester(self.store, only=only, rollouts=rollouts)
-        self._replayer = Replayer(self.store)
+        self._replayer = Replayer(self.store, self.rules)
         self._compactor = Compactor(self.store)
         self._compact_at = 0.0
         self._doubt: duckdb.Error | None = None
@@ -270,7 +278,7 @@ class Monitor:
             with self._lock:
                 self._ingester = Ingester(self.store, only=self._only, rollouts=self._rollouts)
                 if self.store.rebuilt:
-                    self._replayer = Replayer(self.store)
+                    self._replayer = Replayer(self.store, self.rules)
                 else:  # what it knows still holds: pages go on showing it
                     self._replayer.again()
                 self._compactor = Compactor(self.store)

@@ -47,6 +47,7 @@ from regimescope.monitor.endpoint import (
     write_endpoint,
 )
 from regimescope.monitor.errors import RegimescopeError, StoreOwned
+from regimescope.monitor.rules_file import rules_of
 from regimescope.monitor.service import Monitor
 from regimescope.monitor.store import Store
 from regimescope.monitor.ui.context import Context, install
@@ -69,6 +70,7 @@ def app_options(settings: Settings | None = None) -> dict[str, Any]:
     try:
         settings = settings or Settings.from_environment()
         store = _elect(settings.root)
+        rules_of(store.root)  # a mistake in it is told here, in one line
     except StoreOwned as owned:
         print(f"regimescope: {owned}", flush=True)
         sys.exit(0)

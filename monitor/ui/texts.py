@@ -106,6 +106,12 @@ def ago(seconds: float) -> str:
     return f"{max(0.0, seconds):.0f} s" if seconds < 89.5 else span(seconds)
 
 
+def size(count: int) -> str:
+    """Bytes in the largest sensible unit: "812 B", "1.3 MB"."""
+    found = next(((count / n, unit) for n, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if count >= n), None)
+    return f"{count} B" if found is None else f"{found[0]:.1f} {found[1]}"
+
+
 def plural(count: int, word: str) -> str:
     """ "1 alert", "2 alerts"."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
