@@ -111,6 +111,8 @@ class Run:
     started_at: float | None = None
     last_row_at: float | None = None
     ended_at: float | None = None
+    imported_from: str | None = None
+    "Format of a foreign log."
     wire_version: int | None = None
     launches: list[Launch] = field(default_factory=list)
     "In order of launch_no."
@@ -264,9 +266,12 @@ class Catalog:
         catalog.edges = {(name, tuple(edges)): number for name, edges, number in rows}
         rows = con.execute(
             """SELECT run_key, path, run_id, name, status, epoch(started_at), epoch(last_row_at), epoch(ended_at),
-                      wire_version FROM run"""
+                      imported_from, wire_version FROM run"""
         ).fetchall()
-        names = ("run_key", "path", "run_id", "name", "status", "started_at", "last_row_at", "ended_at", "wire_version")
+        names = (
+            "run_key", "path", "run_id", "name", "status", "started_at", "last_row_at", "ended_at", "imported_from",
+            "wire_version",
+        )  # fmt: skip
         by_key = {row[0]: Run(**dict(zip(names, row, strict=True)), stored=True) for row in rows}
         catalog.runs = {run.path: run for run in by_key.values()}
         catalog._next_key = max(1 + max(by_key, default=0), before._next_key if before else 0)
@@ -298,15 +303,16 @@ def _save_run(con: duckdb.DuckDBPyConnection, run: Run) -> None:
         con.execute(
             """UPDATE run SET run_id = ?, name = ?, status = ?, started_at = to_timestamp(?::DOUBLE),
                               last_row_at = to_timestamp(?::DOUBLE), ended_at = to_timestamp(?::DOUBLE),
-                              wire_version = ?
+                              imported_from = ?, wire_version = ?
                WHERE run_key = ?""",
-            [run.run_id, run.name, run.status, *times, run.wire_version, run.run_key],
+            [run.run_id, run.name, run.status, *times, run.imported_from, run.wire_version, run.run_key],
         ).fetchall()
         return
     con.execute(
-        """INSERT INTO run (run_key, path, run_id, name, status, started_at, last_row_at, ended_at, wire_version)
-           VALUES (?, ?, ?, ?, ?, to_timestamp(?::DOUBLE), to_timestamp(?::DOUBLE), to_timestamp(?::DOUBLE), ?)""",
-        [run.run_key, run.path, run.run_id, run.name, run.status, *times, run.wire_version],
+        """INSERT INTO run (run_key, path, run_id, name, status, started_at, last_row_at, ended_at, imported_from,
+                            wire_version)
+           VALUES (?, ?, ?, ?, ?, to_timestamp(?::DOUBLE), to_timestamp(?::DOUBLE), to_timestamp(?::DOUBLE), ?, ?)""",
+        [run.run_key, run.path, run.run_id, run.name, run.status, *times, run.imported_from, run.wire_version],
     ).fetchall()
 
 

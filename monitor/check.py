@@ -1,5 +1,5 @@
-"""`regimescope check RUN [--json] [--fail-on critical|warning]`: the detectors over a finished or running run, for
-people and for CI.
+"""`regimescope check RUN|LOG [--json] [--fail-on critical|warning]`: the detectors over a finished or running run, or
+over a log of any trainer, for people and for CI.
 
 Exit code 0: no critical alert; 1: one (or, with --fail-on warning, a warning); 2: the run cannot be read. Reported and
 without a say: what the bounds alone tell (the lint), alerts of a stretch that a later launch repeated, alerts that
@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from textwrap import fill
+from typing import Any
 
-from regimescope.detectors import Blind, load_rules
+from regimescope.detectors import Blind
 from regimescope.detectors.advice import attribution
 from regimescope.monitor import query
-from regimescope.monitor.private import RunView, read_run
+from regimescope.monitor.imports.command import add_options, request_of
+from regimescope.monitor.imports.either import read_either
+from regimescope.monitor.imports.write import Imported
+from regimescope.monitor.private import RunView
 from regimescope.monitor.troubles import troubles
 from regimescope.monitor.ui.verdict import is_snoozed
 from regimescope.monitor.way_back import relax, way_back
@@ -55,6 +60,8 @@ class Report:
     bad_lines: int
     troubles: list[str]
     "What is wrong with the files, in sentences."
+    log: dict[str, object] | None
+    "Of a foreign log: format, framework, launches, which key fed which name, what was left out."
 
     def fails(self, fail_on: str) -> bool:
         """Whether an alert of that severity or a higher one counts."""
@@ -64,14 +71,14 @@ class Report:
 def main(argv: list[str]) -> int:
     """Print the report; exit code 0 or 1. Raises RunError."""
     options = _parser().parse_args(argv)
-    with read_run(options.run, options.root, rollouts=False) as view:
-        report = make_report(view)
+    with read_either(options.run, options.root, request_of(options), rollouts=False) as (view, log):
+        report = make_report(view, log)
     print(json.dumps(plain(asdict(report)), indent=2, ensure_ascii=False) if options.json else as_text(report))
     return int(report.fails(options.fail_on))
 
 
-def make_report(view: RunView) -> Report:
-    """The report of a run that was read."""
+def make_report(view: RunView, log: Imported | None = None) -> Report:
+    """The report of a run that was read; log: what was made of the foreign log that it came from."""
     key = view.run.run_key
     with view.monitor.store.cursor() as con:
         alerts = query.alerts(con, key)
@@ -99,6 +106,7 @@ def make_report(view: RunView) -> Report:
         lost=sum(s.lost for s in segments),
         bad_lines=sum(s.bad_lines for s in segments),
         troubles=found_wrong,
+        log=None if log is None else {k: v for k, v in asdict(log).items() if k != "folder"},
     )
 
 
@@ -125,7 +133,8 @@ def _advice(view: RunView, a: query.AlertRow, bounds: query.BoundsInForce | None
     obstacle, commands = way_back(view.folder, view.run, a.remedy, bounds)
     if a.open and a.evidence.get("window") != "closed":
         commands = relax(view.folder, view.run, a.remedy, a.signature)
-    return {"cause": attribution(a.driver, a.evidence, load_rules().texts), "obstacle": obstacle, "commands": commands}
+    cause = attribution(a.driver, a.evidence, view.monitor.rules.texts)
+    return {"cause": cause, "obstacle": obstacle, "commands": commands}
 
 
 def _mark(a: query.AlertRow, last: int | None) -> str | None:
@@ -144,6 +153,8 @@ def _blind(b: Blind) -> dict[str, object]:
 def as_text(report: Report) -> str:
     """For people: the verdict first, a block per alert, what the rules could not see last."""
     parts = [_headline(report)]
+    if report.log is not None:
+        parts.append(_log(report.log))
     dimmed = [a for a in report.alerts if a["slice"] and a["inhibited_by"] and not a["superseded"]]
     parts += [_block(a) for a in report.alerts if a not in dimmed]
     if dimmed:
@@ -167,6 +178,21 @@ def as_text(report: Report) -> str:
         lines += [_item(f"warming up: {', '.join(warming)}.")] if warming else []
         parts.append("\n".join(["not seen in this log:", *lines]))
     return "\n\n".join(parts)
+
+
+def _log(log: Mapping[str, Any]) -> str:
+    """How a foreign log was read, and what stands in the way of a better answer."""
+    keys = f"keys of {log['framework']}" if log["framework"] else "keys of no known framework"
+    lines = [_item(f"read as {log['format']}, {keys}; {len(log['mapped'])} of its metrics are known")]
+    if len(log["launches"]) > 1:
+        spans = ", ".join(f"{a} to {b}" for a, b in log["launches"])
+        lines.append(
+            _item(f"{len(log['launches'])} launches, steps {spans}: of what was done twice the later one counts")
+        )
+    lines += [_item(f"note: {what}") for what in log["left_out"]]
+    if "accuracy" not in log["mapped"]:
+        lines.append(_item("no accuracy in it: where a key is the share of right answers, say --map KEY=accuracy"))
+    return "\n".join(lines)
 
 
 def _headline(report: Report) -> str:
@@ -227,9 +253,10 @@ def _item(text: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="regimescope check",
-        description="Run the detectors over a run. Exit code 1 on a critical alert, 2 when it cannot be read.",
+        description="Run the detectors over a run, or over a log of any trainer. Exit code 1 on a critical alert, 2 "
+        "when it cannot be read.",
     )
-    parser.add_argument("run", metavar="RUN", help="run folder, or its path below the root")
+    parser.add_argument("run", metavar="RUN|LOG", help="run folder, its path below the root, or a log of any trainer")
     parser.add_argument("--root", help="folder above the runs (default: $REGIMESCOPE_ROOT, else ./runs)")
     parser.add_argument("--json", action="store_true", help="a JSON object instead of text")
     parser.add_argument(
@@ -238,4 +265,5 @@ def _parser() -> argparse.ArgumentParser:
         default="critical",
         help="lowest severity that makes the exit code 1 (default: critical)",
     )
+    add_options(parser)
     return parser

@@ -44,8 +44,8 @@ class Header:
     "dispo, cispo, grpo, ..."
     framework: str | None
     "Trainer and version."
-    ratio_source: RatioSource
-    "What the importance ratio divides by."
+    ratio_source: RatioSource | None
+    "What the importance ratio divides by; None = not known, of a foreign log."
     eq_tol: float
     "|log r| up to this counts as r = 1."
     rule: WeightRule | None
@@ -72,10 +72,12 @@ class Header:
     "The job's configuration, shown to people."
     edges: Mapping[str, Sequence[float]] | None
     "Named bin edges besides the published ones."
+    imported: Mapping[str, object] | None = None
+    "Of a foreign log: its format and file, and `following` while it grows."
 
     def __post_init__(self) -> None:
         for name, value, allowed in (("ratio_source", self.ratio_source, RatioSource), ("start", self.start, Start)):
-            if value not in get_args(allowed):
+            if value not in get_args(allowed) and not (value is None and self.imported is not None):
                 raise RecorderError(f"{name}={value!r}: want one of {', '.join(get_args(allowed))}")
         if not 0 <= self.rank < self.ranks:
             raise RecorderError(f"rank={self.rank} of ranks={self.ranks}: want 0 <= rank < ranks")
@@ -191,6 +193,7 @@ class Header:
             "buckets": list(BUCKETS),
             "edges": plain({name: list(values) for name, values in edges.items()}),
             "config": plain(self.config or {}),
+            **({} if self.imported is None else {"imported": plain(self.imported)}),
         }
 
     def _run_id(self) -> str:

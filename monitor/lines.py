@@ -21,6 +21,7 @@ from regimescope.monitor.fields import (
     MAX_SMALL,
     MAX_TIME,
     Record,
+    list_of,
     object_of,
     optional_text,
     text_of,
@@ -183,6 +184,11 @@ class LineReader:
         if launch is run.newest and (lead is None or rank <= lead):
             run.run_id, run.name = str(record.get("run") or run.path), optional_text(record.get("name"))
         run.wire_version = max(run.wire_version or 0, cast(int, record["v"]))
+        if record.get("imported") is not None:
+            imported = object_of(record["imported"], "imported")
+            run.imported_from = text_of(imported.get("format"), "imported.format")
+            if not imported.get("following"):
+                run.status = "imported"
         run.started_at = run.launches[0].started_at
         self._alive(record)
 
@@ -214,7 +220,18 @@ class LineReader:
         data = object_of(record.get("data") or {}, "data")
         if kind == "state" and not self._state(record, data):
             return
+        if kind == "metric_sources":
+            self._sources(data)
         self._add_event(record, kind, data)
+
+    def _sources(self, data: Record) -> None:
+        """Which key of a foreign log fed which name."""
+        for item in list_of(data.get("mapped"), "mapped"):
+            told = object_of(item, "mapped")
+            name, key = text_of(told.get("name"), "name"), text_of(told.get("key"), "key")
+            how = (optional_text(told.get("transform")), optional_text(told.get("trust")))
+            metric_id = self.catalog.metric(name, self.batch)
+            self.batch.add("metric_source", (self.run.run_key, metric_id, key, *how))
 
     def _state(self, record: Record, data: Record) -> bool:
         """Move the state of the launch; False for a repeated one, which is a heartbeat only."""
@@ -282,7 +299,9 @@ class LineReader:
             launch.ended_at, launch.end_reason = max(time_of(record) or 0.0, before or 0.0) or None, reason
             self.catalog.touch_launch(self.run, launch)
             if launch is self.run.newest and reason != "rollback":
-                self.run.status, self.run.ended_at = "ended", launch.ended_at
+                if self.run.status != "imported":
+                    self.run.status = "ended"
+                self.run.ended_at = launch.ended_at
                 self.catalog.touch_run(self.run)
 
     def _command(self, record: Record) -> None:

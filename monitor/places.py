@@ -1,5 +1,5 @@
-"""Where things lie that are not in a run folder: the index of a root, and beside it what a root that cannot be written
-has no room for (`endpoint.json`, the monitor's own segments). Standard library only.
+"""Where things lie that are not in a run folder: the root, its index, and beside that what a root that cannot be
+written has no room for (`endpoint.json`, the monitor's own segments). Standard library only.
 """
 
 from __future__ import annotations
@@ -7,6 +7,11 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+
+
+def default_root(given: str | None) -> Path:
+    """Folder above the runs: what was given, else $REGIMESCOPE_ROOT, else ./runs."""
+    return Path(given or os.environ.get("REGIMESCOPE_ROOT") or "runs")
 
 
 def cache_folder() -> Path:

@@ -25,6 +25,7 @@ from regimescope.monitor import query
 from regimescope.monitor.errors import RegimescopeError, RunError
 from regimescope.monitor.ingest import Ingester
 from regimescope.monitor.owner import owner_of
+from regimescope.monitor.places import default_root
 from regimescope.monitor.segments import find_runs, list_segments
 from regimescope.monitor.store import Store, index_path
 
@@ -65,7 +66,7 @@ class Plan:
 def main(argv: list[str]) -> int:
     """List, ask, delete. Raises RunError without such a folder, RegimescopeError where nobody can be asked."""
     options = _parser().parse_args(argv)
-    root = Path(options.root or os.environ.get("REGIMESCOPE_ROOT") or "runs")
+    root = default_root(options.root)
     if not root.is_dir():
         raise RunError(f"no folder {root}: give the folder that holds the runs")
     root = root.resolve()

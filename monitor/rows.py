@@ -29,6 +29,9 @@ _TIMES = ("ts", "issued_at", "not_after")
 TABLES: Mapping[str, Mapping[str, str]] = {
     "slice": {"run_key": _INT, "slice_id": _INT, "kind": _TEXT, "value": _TEXT},
     "metric": {"metric_id": _INT, "name": _TEXT, "agg": _TEXT, "unit": _TEXT, "description": _TEXT},
+    "metric_source": {
+        "run_key": _INT, "metric_id": _INT, "source_key": _TEXT, "transform": _TEXT, "trust": _TEXT,
+    },
     "hist_edges": {"edges_id": _INT, "name": _TEXT, "edges": _FLOATS},
     "scalar": {
         **_KEY, "update": _INT, "slice_id": _INT, "ts": _FLOAT, "metric_id": _INT, "value": _FLOAT, "weight": _FLOAT,

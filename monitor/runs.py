@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from regimescope.monitor import query
+from regimescope.monitor.places import default_root
 from regimescope.monitor.private import read_root
 from regimescope.monitor.service import Monitor
 from regimescope.monitor.ui.verdict import of_slice, open_alerts, verdict
@@ -37,7 +36,7 @@ class RunLine:
 def main(argv: list[str]) -> int:
     """Print the list; exit code 0. Raises RunError when there is no such folder."""
     options = _parser().parse_args(argv)
-    root = Path(options.root or os.environ.get("REGIMESCOPE_ROOT") or "runs")
+    root = default_root(options.root)
     with read_root(root, rollouts=False) as monitor:
         lines, problems = list_lines(monitor), monitor.problems
     if options.json:

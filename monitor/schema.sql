@@ -81,8 +81,7 @@ CREATE TABLE metric (
 
 CREATE TABLE metric_source (                    -- which key of the log fed a canonical metric, and what was done to it
     run_key UINTEGER NOT NULL, metric_id UINTEGER NOT NULL, source_key VARCHAR NOT NULL,
-    transform VARCHAR, trust VARCHAR,           -- trust: exact | proxy
-    PRIMARY KEY (run_key, metric_id, source_key)
+    transform VARCHAR, trust VARCHAR            -- trust: exact | proxy | user; told once more by every launch and every start of a watch
 );
 
 CREATE TABLE scalar (
