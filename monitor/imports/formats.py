@@ -180,7 +180,7 @@ def _nothing(path: Path, kept: list[str]) -> str:
     if crashed and error:
         return f"{path}: the job ended before its first step ({error}), so there is nothing to import"
     return (
-        f"{path}: no line of a trainer in it. Known consoles: {', '.join(c.name for c in CONSOLES)}; for any other text "
+        f"{path}: no line of a trainer in it. Known consoles: {', '.join(c.name for c in CONSOLES)}; for other text "
         r"give --pattern 'step (?P<step>\d+).*reward (?P<reward_mean>\S+)'"
     )
 
