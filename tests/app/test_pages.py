@@ -22,7 +22,9 @@ from regimescope.monitor.service import Monitor
 from regimescope.monitor.store import Store
 from regimescope.monitor.ui import context, header
 from regimescope.monitor.ui.session import page_style
+from regimescope.monitor.ui.views.advice import prediction_lines
 from regimescope.monitor.ui.views.review import Request, tightens_negative
+from regimescope.monitor.what_if import Prediction
 
 MAIN = Path(header.__file__).parent / "main.py"
 TIGHT = Bounds(pos=SignBounds(w_min=0.8, w_max=11.0), neg=SignBounds(w_min=1.0, w_max=101.0))
@@ -251,8 +253,37 @@ def test_the_alert_card_gives_times_reasons_and_the_way_out(desk):
     assert "Onset step" in words and "detected step" in words
     assert "Paper expects R4; measured here: R4 (clipped low 92 %" in words
     assert "#### w_min of A<0: 1 → 0" in words
-    assert "Intended shortening" in words and "Runbook: docs/signatures/length_collapse.md" in words
+    assert "Intended shortening" in words
+    assert "Runbook: docs/signatures/length_collapse.md" in [element.label for element in at.expander]
+    assert "Which bound to move" in words and "](" not in words, "the runbook stands there, without dead links"
+    assert "Real runs, lab runs of fresh seeds: none in" in words and "Generated runs: none in" in words
+    assert "No prediction: No histogram over log r" in words
     assert len(at.get("plotly_chart")) == 2
+
+
+def test_the_last_good_checkpoint_leads_to_a_rollback_where_the_trainer_can_do_one(desk):
+    desk.collapsing(can=("set_bounds", "rollback"))
+    at = desk.open("alerts")
+    shown(at)
+    (link,) = [link.proto for link in at.get("page_link") if "Roll back" in link.proto.label]
+    assert "checkpoint of step 20" in link.label
+    assert "rollback=20" in link.query_string and "alert=" in link.query_string
+
+
+def test_incidents_name_their_cause_and_what_came_with_it(desk):
+    desk.collapsing()
+    at = desk.open("alerts")
+    shown(at)
+    table = next(element.value for element in at.dataframe if "probable cause" in element.value)
+    row = table[table["probable cause"] == "Length collapse"].iloc[0]
+    assert row["driver"] == "R4" and row["state"] == "firing" and "early" in row["with"]
+
+
+def test_a_prediction_says_over_which_steps_and_when_nothing_would_change():
+    found = Prediction(obstacle="", steps=20, first=20, last=39, tokens=5787, changed=0)
+    (line,) = prediction_lines(found)
+    assert line.startswith("Predicted over steps 20 to 39: 0 of 5,787 tokens would change.") and "no" in line
+    assert prediction_lines(Prediction(obstacle="no histogram")) == ["No prediction: no histogram"]
 
 
 def test_once_accuracy_is_gone_the_card_leads_back_to_the_checkpoint_before(desk):

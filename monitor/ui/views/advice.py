@@ -7,13 +7,15 @@ from typing import Literal
 
 import streamlit as st
 
+from regimescope.monitor.errors import BoundsError
 from regimescope.monitor.query import AlertRow
 from regimescope.monitor.ui.answers import last_good_checkpoint
 from regimescope.monitor.ui.context import Context
-from regimescope.monitor.ui.facts import Proposal, RunFacts, proposal
+from regimescope.monitor.ui.facts import Proposal, RunFacts, last_good_step, proposal
 from regimescope.monitor.ui.session import page_link
 from regimescope.monitor.ui.texts import REGIME_OF, bound_label, driver_text, eps_label, weight
 from regimescope.monitor.way_back import way_back
+from regimescope.monitor.what_if import Prediction, predict, sentence
 
 UNATTRIBUTED: Mapping[str, str] = {
     "unclear": "driver unclear: {names}",
@@ -41,8 +43,11 @@ def what_to_do(ctx: Context, facts: RunFacts, alert: AlertRow) -> None:
     st.markdown("**What to do**")
     change, closed = proposal(alert, facts.bounds), alert.evidence.get("window") == "closed"
     _heading(facts, alert, change)
+    if change is not None:
+        _prediction(ctx, facts, change)
     if change is not None and not closed:
         _way_to_control(facts, alert)
+    _rollback(facts, alert)
     text = alert.remedy.get("text")
     if isinstance(text, str) and text:
         st.text(text)
@@ -65,6 +70,44 @@ def _heading(facts: RunFacts, alert: AlertRow, change: Proposal | None) -> None:
         st.caption(f"{regime}, {driver_text(regime)}. {eps}")
     elif isinstance(bound, str) and isinstance(target, int | float) and facts.bounds is not None:
         st.text(f"{bound_label(bound)} is at {weight(float(target))} already: the proposed change is in force.")
+
+
+def _prediction(ctx: Context, facts: RunFacts, change: Proposal) -> None:
+    """What the proposed bound would have done to the tokens of the last steps."""
+    if facts.bounds is None:
+        return
+    now = facts.bounds.bounds
+    with ctx.monitor.store.cursor() as con:
+        try:
+            found = predict(con, facts.run, now=now, then=now.with_values({change.bound: change.new}))
+        except BoundsError as error:
+            st.text(f"No prediction: {error}")
+            return
+    with st.container(gap=None, key="prose-prediction"):
+        for line in prediction_lines(found):
+            st.text(line)
+
+
+def prediction_lines(found: Prediction) -> list[str]:
+    """The prediction as lines: over which steps, what would change, and what it is not."""
+    if found.obstacle:
+        return [f"No prediction: {found.obstacle}"]
+    over = f"step {found.first}" if found.first == found.last else f"steps {found.first} to {found.last}"
+    head, *rest = sentence(found).split("\n")
+    if not found.changed:
+        return [f"Predicted over {over}: {head}. This bound does nothing there: do not expect help from it."]
+    return [f"Predicted over {over}: {head}.", *rest, "The same batches one step ahead, not a forecast of the policy."]
+
+
+def _rollback(facts: RunFacts, alert: AlertRow) -> None:
+    """The way to the last good checkpoint, where the living trainer can take it."""
+    step = last_good_step(facts.checkpoints, [alert])
+    if step is None or alert.severity == "info" or facts.live.ended or facts.live.stale:
+        return
+    if "rollback" in facts.run.capabilities:
+        with st.container(key="fix-rollback", width="content"):
+            label = f"Roll back in Control, to the checkpoint of step {step}"
+            page_link("control", label, icon=":material/history:", rollback=step, alert=alert.alert_id)
 
 
 def _way_to_control(facts: RunFacts, alert: AlertRow) -> None:

@@ -19,6 +19,7 @@ from regimescope.monitor.ui.session import chosen_run, plain_errors, theme
 from regimescope.monitor.ui.texts import signature_text, weight
 from regimescope.monitor.ui.verdict import LINT, alert_line, of_slice
 from regimescope.monitor.ui.views.card import alert_card
+from regimescope.monitor.ui.views.incidents import incident_list
 from regimescope.monitor.ui.views.unseen import unseen
 
 
@@ -38,6 +39,7 @@ def render() -> None:
             return
         chosen = _choose(shown, facts)
         _timeline(facts, shown, chosen)
+        incident_list(ctx, facts, shown)
         picked = _picker(shown, chosen)
         alert_card(ctx, facts, picked, _marks(facts, picked))
         unseen(ctx, facts)

@@ -15,12 +15,14 @@ from regimescope.detectors import Rules, load_rules
 from regimescope.detectors.advice import attribution
 from regimescope.monitor import query
 from regimescope.monitor.query import AlertRow, Series
+from regimescope.monitor.ui import false_alarms
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.facts import RunFacts
 from regimescope.monitor.ui.figures import CONFIG, SEVERITY_TONE, Mark, baseline, evidence_chart, window
 from regimescope.monitor.ui.header import badge
 from regimescope.monitor.ui.palette import Tone
-from regimescope.monitor.ui.session import theme
+from regimescope.monitor.ui.runbook import runbook
+from regimescope.monitor.ui.session import page_link, theme
 from regimescope.monitor.ui.texts import (
     number,
     percent,
@@ -30,6 +32,7 @@ from regimescope.monitor.ui.texts import (
 from regimescope.monitor.ui.verdict import LINT
 from regimescope.monitor.ui.views.advice import driver_badges, what_to_do
 from regimescope.monitor.ui.views.marks import alert_notes, mark_text, say
+from regimescope.monitor.ui.views.worst_rollouts import worst_rollouts
 
 _POINTS = 600
 "Points of the evidence chart."
@@ -47,9 +50,21 @@ def alert_card(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[M
         with right:
             what_to_do(ctx, facts, alert)
             _why(alert)
+            _measured(alert)
+            _runbook(alert)
+        if alert.signature != LINT:
+            _rollouts(ctx, facts, alert)
         _notes(facts, alert)
         if not ctx.read_only:
             say(ctx, facts, alert)
+
+
+def _rollouts(ctx: Context, facts: RunFacts, alert: AlertRow) -> None:
+    """The responses behind it, and the way to all of these steps."""
+    if "rollouts" not in facts.run.capabilities:
+        return
+    worst_rollouts(ctx, facts, alert)
+    page_link("rollouts", "All rollouts of these steps", icon=":material/notes:", alert=alert.alert_id)
 
 
 def _head(alert: AlertRow, facts: RunFacts) -> None:
@@ -215,7 +230,24 @@ def _why(alert: AlertRow) -> None:
             st.text(f"• {line}")
         if texts.why:
             st.text(texts.why)
-        st.text(f"Runbook: docs/signatures/{alert.signature}.md")
+
+
+def _measured(alert: AlertRow) -> None:
+    """How often the rule was false where nothing was wrong."""
+    found = false_alarms.lines(alert.signature)
+    if found:
+        st.markdown("**Measured false alarms**")
+        with st.container(gap=None, key="prose-measured"):
+            for line in found:
+                st.text(line)
+
+
+def _runbook(alert: AlertRow) -> None:
+    """Our own text, folded away."""
+    text = runbook(alert.signature)
+    if text:
+        with st.expander(f"Runbook: docs/signatures/{alert.signature}.md", icon=":material/menu_book:"):
+            st.markdown(text)
 
 
 def _also(alert: AlertRow) -> None:
