@@ -60,6 +60,8 @@ class BucketSums:
     tokens: int
     abs_adv_weight_sum: float
     "Sum of w|A|."
+    entropy_effect_tokens: int | None
+    "Tokens on which the entropy effect was measured; None = not measured."
 
 
 _COLUMNS = [f.name for f in fields(BucketRow)]
@@ -83,7 +85,8 @@ def buckets(
 def bucket_sums(con: Connection, run_key: int, *, steps: Steps = ALL_STEPS, slice_id: int = 0) -> list[BucketSums]:
     """By step and bucket; one row more where the bounds moved between the updates of a step."""
     rows = con.execute(
-        """SELECT step::BIGINT, bucket::VARCHAR, w_min, w_max, sum(tokens)::BIGINT, sum(abs_adv_weight_sum)
+        """SELECT step::BIGINT, bucket::VARCHAR, w_min, w_max, sum(tokens)::BIGINT, sum(abs_adv_weight_sum),
+                  sum(entropy_effect_tokens)::BIGINT
            FROM bucket_step AS b JOIN launch USING (run_key, launch_no)
            WHERE run_key = ? AND slice_id = ? AND step BETWEEN ? AND ?
              AND (superseded_from IS NULL OR step < superseded_from)

@@ -130,16 +130,20 @@ def ratio_histogram(
     )  # fmt: skip
 
 
-def ratio_steps(con: Connection, run_key: int, *, last: int, slice_id: int = 0) -> RatioSteps | None:
-    """The last `last` steps that have one, not added up; None where there is none."""
+def ratio_steps(
+    con: Connection, run_key: int, *, last: int, until: int | None = None, slice_id: int = 0
+) -> RatioSteps | None:
+    """The last `last` steps up to `until` (None = the newest) that have one, not added up; None where there is none."""
+    end = span((None, until))[1]
     (first,) = con.execute(
         """SELECT min(step)::BIGINT FROM (
                SELECT DISTINCT step FROM ratio_hist JOIN launch USING (run_key, launch_no)
-               WHERE run_key = ? AND slice_id = ? AND (superseded_from IS NULL OR step < superseded_from)
+               WHERE run_key = ? AND slice_id = ? AND step <= ?
+                 AND (superseded_from IS NULL OR step < superseded_from)
                ORDER BY step DESC LIMIT ?)""",
-        [run_key, slice_id, last],
+        [run_key, slice_id, end, last],
     ).fetchall()[0]
-    part = None if first is None else _part(con, "ratio_hist", run_key, (first, None), slice_id, "sign <> ?", 0)
+    part = None if first is None else _part(con, "ratio_hist", run_key, (first, end), slice_id, "sign <> ?", 0)
     if part is None:
         return None
     rows = con.execute(

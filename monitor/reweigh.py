@@ -60,6 +60,29 @@ def held_at(rule: SignRule, ratio: float) -> float | None:
     return rule.cap_low if rule.cap_low is not None and base < rule.cap_low else None
 
 
+def held_ranges(rule: SignRule) -> list[tuple[float, float]]:
+    """Ratios at which the rule holds a token away from the base, as ranges; 0 and infinity are open ends.
+
+    >>> held_ranges(SignRule(cap_low=0.8, cap_high=11.0))
+    [(0.0, 0.8), (11.0, inf)]
+    """
+    found: list[tuple[float, float]] = []
+    for low, high in pairwise([0.0, *sorted(_breaks(rule)), math.inf]):
+        if held_at(rule, _inside(low, high)) is None:
+            continue
+        if found and found[-1][1] == low:
+            found[-1] = (found[-1][0], high)
+        else:
+            found.append((low, high))
+    return found
+
+
+def _inside(low: float, high: float) -> float:
+    if low == 0:
+        return min(1.0, high / 2)
+    return low * 2 if math.isinf(high) else math.sqrt(low * high)
+
+
 def _breaks(rule: SignRule) -> set[float]:
     """Ratios at which `held_at` changes."""
     caps = [x for x in (rule.cap_low, rule.cap_high) if x is not None and rule.base != "1"]
@@ -74,7 +97,7 @@ def step_sums(edges: Sequence[float], one: RatioStep, now: SignRule, then: SignR
     cuts = [below(edges, one, ratio) for ratio in ratios]
     above_one, below_one = RegimeSums(), RegimeSums()
     for (low, high), (start, end) in zip(pairwise(ratios), pairwise(cuts), strict=True):
-        middle = high / 2 if low == 0 else low * 2 if math.isinf(high) else math.sqrt(low * high)
+        middle = _inside(low, high)
         held, would = held_at(now, middle), held_at(then, middle)
         side, tokens = below_one if low < 1 else above_one, end.tokens - start.tokens
         side.tokens += tokens

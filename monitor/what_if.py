@@ -80,11 +80,14 @@ class Window:
 
 
 def predict(
-    con: Connection, run: RunRow, *, now: Bounds, then: Bounds, steps: int = LAST_STEPS, slice_id: int = 0
-) -> Prediction:
-    """Over the last `steps` steps that have a histogram. Raises BoundsError for bounds that its rule cannot take."""
+    con: Connection, run: RunRow, *, now: Bounds, then: Bounds, steps: int = LAST_STEPS, slice_id: int = 0,
+    until: int | None = None,
+) -> Prediction:  # fmt: skip
+    """Over the last `steps` steps with a histogram, up to `until` (None = the newest). Raises BoundsError for bounds
+    that the run's rule cannot take.
+    """
     stop = obstacle(run)
-    window = None if stop else read_window(con, run.run_key, steps=steps, slice_id=slice_id)
+    window = None if stop else read_window(con, run.run_key, steps=steps, slice_id=slice_id, until=until)
     if stop or window is None or run.weight_rule is None:
         return Prediction(obstacle=stop or NO_HISTOGRAM)
     return replay(window, run.weight_rule, now=now, then=then)
@@ -114,9 +117,11 @@ def obstacle(run: RunRow) -> str:
     return ""
 
 
-def read_window(con: Connection, run_key: int, *, steps: int = LAST_STEPS, slice_id: int = 0) -> Window | None:
-    """The last `steps` steps that have a histogram; None where there is none."""
-    found = ratio_steps(con, run_key, last=steps, slice_id=slice_id)
+def read_window(
+    con: Connection, run_key: int, *, steps: int = LAST_STEPS, slice_id: int = 0, until: int | None = None
+) -> Window | None:
+    """The last `steps` steps up to `until` that have a histogram; None where there is none."""
+    found = ratio_steps(con, run_key, last=steps, slice_id=slice_id, until=until)
     if found is None:
         return None
     used = {one.step for one in found.steps}

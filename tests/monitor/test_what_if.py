@@ -198,9 +198,12 @@ def test_only_the_last_steps_count_and_their_number_is_said(trainer, root):
     store = record(trainer, RULES["dispo"], batches, root)
     then = DISPO.with_values({"neg.w_min": 1.0})
     found, two = ask(store, DISPO, then), ask(store, DISPO, then, steps=2)
+    earlier = ask(store, DISPO, then, steps=2, until=9)
     store.close()
     assert (found.steps, found.first, found.last, found.tokens) == (LAST_STEPS, 5, 24, 20 * 400)
     assert (two.steps, two.first, two.last) == (2, 23, 24)
+    assert (earlier.steps, earlier.first, earlier.last) == (2, 8, 9)
+    assert earlier.changed == recount(batches[8:10], RULES["dispo"], DISPO, then)[1]
     assert two.changed == recount(batches[23:], RULES["dispo"], DISPO, then)[1]
 
 
