@@ -1,9 +1,9 @@
 """How far the weights in force are from those that DISPO's published bounds give on the same tokens, per regime.
 
-`read_gaps(con, place, bounds)`: step -> `<regime>.dispo_gap`, the gradient mass that DISPO's bounds would add (or take,
-negative) over all that is there. Exact, from the histograms of log r, since every published bound is one of their
-edges. Only for a weight of base r with caps alone; a step without histogram has no gap. It tells a bound that is
-missing, which clips nothing, from one that does not matter.
+`read_gaps(con, place, bounds, mass, capped)`: step -> `<regime>.dispo_gap`, the gradient mass that DISPO's bounds would
+add (or take, negative) over all that is there. Exact, from the histograms of log r, since every published bound is one
+of their edges. Only for a weight of base r with caps alone; a step without histogram has no gap. It tells a bound that
+is missing, which clips nothing, from one that does not matter.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from regimescope.monitor.bounds import Bounds, SignBounds
@@ -30,27 +30,34 @@ _SUMS = ", ".join(
     for column in ("abs_adv_sum", "abs_adv_ratio_sum")
 )
 _QUERY = f"""
-    SELECT step::BIGINT, sign, any_value(whole), {_SUMS} FROM (
+    SELECT step::BIGINT, sign, {_SUMS} FROM (
         SELECT * FROM ratio_hist
         WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ? AND slice_id = 0 AND edges_id = ?
           AND abs_adv_ratio_sum IS NOT NULL
         QUALIFY update IS NULL OR NOT bool_or(update IS NULL) OVER (PARTITION BY rank, step, sign))
-    JOIN (SELECT step, sum(abs_adv_weight_sum) AS whole FROM bucket_step
-          WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ? AND slice_id = 0 GROUP BY step) USING (step)
     GROUP BY step, sign"""
+_EDGES = """
+    SELECT edges_id, edges FROM hist_edges WHERE name = 'lr1' AND edges_id IN (
+        SELECT edges_id FROM ratio_hist WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ?)"""
 
 
-def read_gaps(con: Connection, place: Sequence[int], bounds: Mapping[int, Bounds]) -> dict[int, dict[str, float]]:
-    """`place`: run, launch, first and last step. `bounds`: in force, by step; a step that is not there is left out."""
-    capped = _capped(con, place)
+def read_gaps(
+    con: Connection,
+    place: Sequence[int],
+    bounds: Mapping[int, Bounds],
+    mass: Mapping[int, float | None],
+    capped: Collection[str],
+) -> dict[int, dict[str, float]]:
+    """`place`: run, launch, first and last step. `bounds`: in force, by step; a step that is not there is left out.
+    `mass`: sum of w|A| of all tokens, by step. `capped`: the signs that can have a gap.
+    """
     if not capped or not bounds:
         return {}
     found: dict[int, dict[str, float]] = {}
-    edge_sets = con.execute("SELECT edges_id, edges FROM hist_edges WHERE name = 'lr1'").fetchall()
-    for edges_id, edges in edge_sets:
+    for edges_id, edges in con.execute(_EDGES, list(place)).fetchall():
         for now, first, last in _stretches(bounds):
-            for step, sign, whole, *sums in _read(con, place, edges_id, edges, now, first, last):
-                side = "pos" if sign == 1 else "neg"
+            for step, sign, *sums in _read(con, place, edges_id, edges, now, first, last):
+                side, whole = "pos" if sign == 1 else "neg", mass.get(step)
                 if side not in capped or step not in bounds or not whole or not math.isfinite(whole):
                     continue
                 gaps = side_gaps(sums, getattr(now, side), getattr(DISPO, side))
@@ -84,8 +91,8 @@ def bins_below(edges: Sequence[float], weight: float) -> int:
 
 def _read(
     con: Connection, place: Sequence[int], edges_id: int, edges: Sequence[float], now: Bounds, first: int, last: int
-) -> list[tuple[int, int, float, float]]:
-    """(step, sign, mass of all, eight sums as in `side_gaps`), updates and ranks added; of a rank that wrote a
+) -> list[tuple[int, int, float]]:
+    """(step, sign, eight sums as in `side_gaps`), updates and ranks added; of a rank that wrote a
     histogram of the whole step, that one alone."""
     cuts = [
         bins_below(edges, getattr(getattr(bounds, side), name))
@@ -95,7 +102,7 @@ def _read(
         for side in ("pos", "neg")
     ]
     where = [*place[:2], first, last]
-    return con.execute(_QUERY, [*cuts, *where, edges_id, *where]).fetchall()
+    return con.execute(_QUERY, [*cuts, *where, edges_id]).fetchall()
 
 
 def _stretches(bounds: Mapping[int, Bounds]) -> Iterator[tuple[Bounds, int, int]]:
@@ -105,12 +112,11 @@ def _stretches(bounds: Mapping[int, Bounds]) -> Iterator[tuple[Bounds, int, int]
         yield now, steps[0], steps[-1]
 
 
-def _capped(con: Connection, place: Sequence[int]) -> set[str]:
-    """Sides whose weight is r between caps."""
-    rows = con.execute("SELECT weight_rule FROM launch WHERE run_key = ? AND launch_no = ?", list(place[:2])).fetchall()
-    rule = json.loads(rows[0][0]) if rows and rows[0][0] else {}
-    return {
+def capped_sides(weight_rule: str | None) -> frozenset[str]:
+    """Signs whose weight is r between caps, of a launch's rule as the index has it."""
+    rule = json.loads(weight_rule) if weight_rule else {}
+    return frozenset(
         side
         for side, one in rule.items()
         if one.get("base") == "r" and one.get("drop_below") is None and one.get("drop_above") is None
-    }
+    )

@@ -20,11 +20,14 @@ from regimescope.monitor.live import GAP_FLOOR_S, WINDOW, Pulse, median_gap
 from regimescope.monitor.query import Connection, named_bounds
 from regimescope.monitor.store import Store
 from regimescope.monitor.timeline import (
+    NO_PARTS,
     BoundsAt,
     LaunchInfo,
+    Parts,
     Point,
     StepSeen,
     bounds_data,
+    has_acks,
     read_launches,
     read_parts,
     read_span,
@@ -157,6 +160,11 @@ class RunReplay:
     pulse: Pulse | None = None
     recent: Recent | None = None
     "What came while this process watched."
+    told: bool = True
+    "More than numbers came that no step may have been given with yet: events, a new slice."
+    acks: bool = True
+    "Commands were answered."
+    parts: Parts = NO_PARTS
     gap: Gap | None = None
     written: object = None
     "What the alert table was made from."
@@ -261,10 +269,12 @@ class Replayer:
             run = self._runs[run_key] = _replay(con, run_key, path, launches, self._rules)
         else:
             run.launches, run.current.launch = launches, launches[-1]
+            run.told = run.told or said or launches[-1].ranks > 1
             before = run.current.last
             for given in _give(con, run, launches[-1], max(before, launches[-1].first_step - 1), wait=True):
                 _remember(run, before, given)
                 before = run.current.last
+                run.told = said  # what came behind the last step's line is for the next one
             if launches[-1].ended:
                 run.recent = None
         newest = launches[-1]
@@ -340,7 +350,10 @@ def _give(
 
     wait: steps that may still become complete stay for later.
     """
-    parts = read_parts(con, run.run_key, run.current.of_slices)
+    if run.told:
+        run.parts = read_parts(con, run.run_key, run.current.of_slices)
+        run.acks = has_acks(con, run.run_key)
+    told, parts = run.told, run.parts
     span, more = max(SPAN_LEAST, SPAN // (1 + len(parts.values))), True
     while more:
         found = steps_after(con, run.run_key, launch, after, limit=span)
@@ -349,7 +362,8 @@ def _give(
         ready = _ready(launch, found, run.waiting, time.monotonic()) if wait else found
         if not ready:
             return
-        yield run.current.give(launch, read_span(con, run.run_key, launch, ready, parts))
+        points = read_span(con, run.run_key, launch, ready, parts, events=told, acks=run.acks)
+        yield run.current.give(launch, points)
         after = ready[-1][0]
 
 

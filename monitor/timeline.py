@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 
 from regimescope.detectors import Event
 from regimescope.monitor.bounds import Bounds, Limits, WeightRule
+from regimescope.monitor.derived import MASS
 from regimescope.monitor.errors import BoundsError
-from regimescope.monitor.gap import read_gaps
+from regimescope.monitor.gap import capped_sides, read_gaps
 from regimescope.monitor.query import BUCKET_COLUMNS, Connection, named_bounds
+from regimescope.monitor.step_rows import read_buckets, read_scalars
 
 DATED = ("curriculum", "length_limit", "sampling", "sync", "state", "checkpoint")
 "Events of the log that are passed on as they are."
@@ -45,6 +47,8 @@ class LaunchInfo:
     "At the start."
     facts: Mapping[str, object]
     "objective, framework, ratio_source, the bases of the weight rule and the limits, as events carry them."
+    capped: frozenset[str] = frozenset()
+    "Signs whose weight is r between caps, with nothing dropped."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +91,7 @@ def read_launches(con: Connection, run_key: int) -> list[LaunchInfo]:
             launch_no=r[0], launch_id=_distinct(r[1], taken), started_by=r[2], first_step=r[3],
             superseded_from=r[4], ranks=r[5], ended=r[6], state=r[12], revision=r[7],
             bounds=_bounds(r[8]) or _rule_bounds(r[11]),
-            facts={**_facts(r[9], r[10], r[11]), **_declared(r[13], r[14])},
+            facts={**_facts(r[9], r[10], r[11]), **_declared(r[13], r[14])}, capped=capped_sides(r[11]),
         )
         for r in rows
     ]  # fmt: skip
@@ -102,10 +106,11 @@ def steps_after(
     con: Connection, run_key: int, launch: LaunchInfo, step: int, *, limit: int | None = None
 ) -> list[StepSeen]:
     """The steps beyond `step` that some rank has finished, ascending; the first `limit` of them."""
+    ranks = "1" if launch.ranks == 1 else "count(DISTINCT rank)"
     rows = con.execute(
-        """SELECT step, count(DISTINCT rank), arg_min(epoch(ts), rank), arg_min(seq, rank) FROM step_done
-           WHERE run_key = ? AND launch_no = ? AND step::BIGINT > ? GROUP BY step ORDER BY step LIMIT ?""",
-        [run_key, launch.launch_no, step, limit],
+        f"""SELECT step, {ranks}, arg_min(epoch(ts), rank), arg_min(seq, rank) FROM step_done
+            WHERE run_key = ? AND launch_no = ? AND step >= ? GROUP BY step ORDER BY step LIMIT ?""",
+        [run_key, launch.launch_no, max(0, step + 1), limit],
     ).fetchall()
     return [(s, ranks, t, seq) for s, ranks, t, seq in rows]
 
@@ -131,40 +136,47 @@ def read_parts(con: Connection, run_key: int, names: frozenset[str]) -> Parts:
     return Parts(values=dict(rows), names=names)
 
 
+def has_acks(con: Connection, run_key: int) -> bool:
+    """Whether a command of this run was answered."""
+    return bool(con.execute("SELECT 1 FROM ack WHERE run_key = ? LIMIT 1", [run_key]).fetchall())
+
+
 def read_span(
-    con: Connection, run_key: int, launch: LaunchInfo, steps: Sequence[StepSeen], parts: Parts = NO_PARTS
+    con: Connection,
+    run_key: int,
+    launch: LaunchInfo,
+    steps: Sequence[StepSeen],
+    parts: Parts = NO_PARTS,
+    *,
+    events: bool = True,
+    acks: bool = True,
 ) -> list[Point]:
-    """The points of these steps (as `steps_after` gives them), ascending, with their metrics, bounds and events."""
+    """The points of these steps (as `steps_after` gives them), ascending, with their metrics, bounds and events.
+
+    events, acks: False where the caller knows that there are none; each saves a query.
+    """
     if not steps:
         return []
     points = {s: Point(step=s, t=t, partial=ranks < launch.ranks) for s, ranks, t, _ in steps}
     place = [run_key, launch.launch_no, steps[0][0], steps[-1][0]]
-    _add_scalars(con, place, points, parts)
-    _add_buckets(con, place, points, parts)
-    _add_acks(con, place, points)
-    _add_events(con, run_key, launch, steps, points)
+    _add_scalars(con, launch, place, points, parts)
+    _add_buckets(con, launch, place, points, parts)
+    if acks:
+        _add_acks(con, place, points)
+    if events:
+        _add_events(con, run_key, launch, steps, points)
     return list(points.values())
-
-
-def _of_slices(parts: Parts, names: str | None = None) -> str:
-    """Condition on the rows of slice 0 and of the parts; `names`: parameter that limits the metrics of the parts."""
-    if not parts.values:
-        return "slice_id = 0"
-    listed = ", ".join(map(str, (0, *parts.values)))
-    return f"slice_id IN ({listed})" + (f" AND (slice_id = 0 OR list_contains({names}, name))" if names else "")
 
 
 def _mapping(point: Point, slice_id: int, parts: Parts) -> dict[str, float]:
     return point.parts.setdefault(parts.values[slice_id], {}) if slice_id else point.metrics
 
 
-def _add_scalars(con: Connection, place: list[int], points: Mapping[int, Point], parts: Parts) -> None:
-    rows = con.execute(
-        f"""SELECT step, slice_id, name, value, weight, weighted FROM v_metric_step_all
-            WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ? AND {_of_slices(parts, "?")}""",
-        [*place, *([sorted(parts.names)] if parts.values else [])],
-    ).fetchall()
-    for step, slice_id, name, value, weight, weighted in rows:
+def _add_scalars(
+    con: Connection, launch: LaunchInfo, place: list[int], points: Mapping[int, Point], parts: Parts
+) -> None:
+    found = read_scalars(con, place, list(parts.values), list(parts.names), one_rank=launch.ranks == 1)
+    for step, slice_id, name, value, weight, weighted in found:
         if value is None or step not in points:
             continue
         metrics = _mapping(points[step], slice_id, parts)
@@ -173,33 +185,33 @@ def _add_scalars(con: Connection, place: list[int], points: Mapping[int, Point],
             metrics[f"{name}.n"] = weight
 
 
-def _add_buckets(con: Connection, place: list[int], points: Mapping[int, Point], parts: Parts) -> None:
-    rows = con.execute(
-        f"""SELECT step, slice_id, bucket::VARCHAR, revision, w_min, w_max, {", ".join(BUCKET_COLUMNS)}
-            FROM v_bucket_step_all
-            WHERE run_key = ? AND launch_no = ? AND step BETWEEN ? AND ? AND {_of_slices(parts)}""",
-        place,
-    ).fetchall()
+def _add_buckets(
+    con: Connection, launch: LaunchInfo, place: list[int], points: Mapping[int, Point], parts: Parts
+) -> None:
+    found = read_buckets(con, place, list(parts.values))
     limits: dict[int, dict[str, tuple[float, float]]] = {}
     revisions: dict[int, int] = {}
-    for step, slice_id, bucket, revision, w_min, w_max, *values in rows:
-        if step not in points:
+    for row in found:
+        if row.step not in points:
             continue
-        metrics = _mapping(points[step], slice_id, parts)
-        for column, value in zip(BUCKET_COLUMNS, values, strict=True):
-            key = f"{bucket}.{column}"
-            if value is not None and (slice_id == 0 or key in parts.names):
+        metrics = _mapping(points[row.step], row.slice_id, parts)
+        for column in BUCKET_COLUMNS:
+            key = f"{row.bucket}.{column}"
+            value = row.value(column) if row.slice_id == 0 or key in parts.names else None
+            if value is not None:
                 metrics[key] = float(f"{value:.12g}")  # sums come in any order
-        if slice_id:
+        if row.slice_id:
             continue
-        revisions[step] = revision
-        if w_min is not None:
-            limits.setdefault(step, {})["pos" if bucket in ("R1", "R2", "pos_eq1") else "neg"] = (w_min, w_max)
+        revisions[row.step] = row.revision
+        if row.w_min is not None and row.w_max is not None:
+            sign = "pos" if row.bucket in ("R1", "R2", "pos_eq1") else "neg"
+            limits.setdefault(row.step, {})[sign] = (row.w_min, row.w_max)
     for step, sides in limits.items():
         if len(sides) == 2:
             points[step].bounds = BoundsAt(revision=revisions[step], bounds=Bounds.from_wire(sides))
     in_force = {step: point.bounds.bounds for step, point in points.items() if point.bounds is not None}
-    for step, gaps in read_gaps(con, place, in_force).items():
+    mass = {row.step: row.whole[MASS] for row in found if row.slice_id == 0}
+    for step, gaps in read_gaps(con, place, in_force, mass, launch.capped).items():
         points[step].metrics.update(gaps)
 
 

@@ -157,9 +157,9 @@ def test_slices_make_the_pieces_of_a_replay_smaller(trainer, watch, monkeypatch:
             trainer.step(recorder, step)
     sizes: list[int] = []
 
-    def counting(con, run_key, launch, steps, parts):
+    def counting(con, run_key, launch, steps, parts, **wanted):
         sizes.append(len(steps))
-        return read_span(con, run_key, launch, steps, parts)
+        return read_span(con, run_key, launch, steps, parts, **wanted)
 
     read_span = replay.read_span
     monkeypatch.setattr(replay, "read_span", counting)
