@@ -37,6 +37,7 @@ from regimescope.monitor.records import (
     EventRow,
     IncidentRow,
     Latest,
+    MetricSource,
     NoteRow,
     RunRow,
     SegmentRow,
@@ -84,6 +85,7 @@ __all__ = [
     "History",
     "IncidentRow",
     "Latest",
+    "MetricSource",
     "NoteRow",
     "RatioHeatmap",
     "RatioHistogram",
@@ -115,6 +117,7 @@ __all__ = [
     "latest",
     "list_runs",
     "metric_names",
+    "metric_sources",
     "named_bounds",
     "news",
     "news_of",
@@ -146,7 +149,8 @@ _POSITIVE, _NEGATIVE = "('R1', 'R2', 'pos_eq1')", "('R3', 'R4', 'neg_eq1')"
 _RUN = """SELECT run_key, path, run_id, name, status, state, epoch(state_since) AS state_since,
                  epoch(started_at) AS started_at, epoch(last_row_at) AS last_row_at, last_step, launch_no, launch_id,
                  objective, framework, ratio_source,
-                 coalesce(ranks, 1) AS ranks, capabilities, limits, weight_rule, config, end_reason FROM v_run"""
+                 coalesce(ranks, 1) AS ranks, capabilities, limits, weight_rule, config, end_reason, imported_from
+          FROM v_run"""
 
 
 def list_runs(con: Connection) -> list[RunRow]:
@@ -168,6 +172,13 @@ def run_key_of(con: Connection, path: str) -> int | None:
 def run_by_key(con: Connection, run_key: int) -> RunRow | None:
     """The run of this key, or None."""
     return next((_run_row(r) for r in _rows(con, f"{_RUN} WHERE run_key = ?", [run_key])), None)
+
+
+def metric_sources(con: Connection, run_key: int) -> list[MetricSource]:
+    """Which key of the foreign log fed which metric, by name; empty for a run that was recorded."""
+    sql = """SELECT DISTINCT name, source_key, transform, trust FROM metric_source JOIN metric USING (metric_id)
+             WHERE run_key = ? ORDER BY name, source_key"""
+    return [MetricSource(**r) for r in _rows(con, sql, [run_key])]
 
 
 def slices(con: Connection, run_key: int) -> list[SliceRow]:
@@ -207,7 +218,14 @@ def commands(con: Connection, run_key: int) -> list[CommandRow]:
              FROM v_command WHERE run_key = ? ORDER BY issued_at DESC, command_id DESC"""
     rows = _rows(con, sql, [run_key])
     history = _bounds_by_revision(con, run_key) if rows else {}
-    return [_command_row(r, history) for r in rows]
+    said = con.execute(
+        """SELECT command_id::VARCHAR, list_sort(list(DISTINCT rank) FILTER (status = 'applied')),
+                  arg_min(message, rank) FILTER (message <> '')
+           FROM ack WHERE run_key = ? GROUP BY command_id""",
+        [run_key],
+    ).fetchall()
+    answers = {command: (tuple(ranks or ()), message) for command, ranks, message in said}
+    return [_command_row(r, history, *answers.get(r["command_id"], ((), None))) for r in rows]
 
 
 def bounds_in_force(con: Connection, run_key: int) -> BoundsInForce | None:
@@ -315,11 +333,15 @@ def _run_row(r: dict[str, Any]) -> RunRow:
     return RunRow(**{**r, **parsed})
 
 
-def _command_row(r: dict[str, Any], history: Mapping[int, tuple[Bounds, int]]) -> CommandRow:
-    wanted = _parsed(r["args"], Bounds.from_wire) if r["kind"] == "set_bounds" else None
+def _command_row(
+    r: dict[str, Any], history: Mapping[int, tuple[Bounds, int]], ranks: tuple[int, ...], message: str | None
+) -> CommandRow:
+    args = _object(r["args"])
+    wire = args if r["kind"] == "set_bounds" else args.get("bounds") if r["kind"] == "rollback" else None
+    wanted = _parsed(json.dumps(wire), Bounds.from_wire) if isinstance(wire, Mapping) else None
     before = history[r["expect"]][0] if r["expect"] in history else None
-    parsed = {"args": _object(r["args"]), "applied": _parsed(r["applied"], Bounds.from_wire)}
-    return CommandRow(**{**r, **parsed}, changes=_changes(before, wanted))
+    parsed = {"args": args, "applied": _parsed(r["applied"], Bounds.from_wire), "applied_by": ranks}
+    return CommandRow(**{**r, **parsed, "message": message or r["message"]}, changes=_changes(before, wanted))
 
 
 def _changes(old: Bounds | None, new: Bounds | None) -> tuple[BoundChange, ...]:

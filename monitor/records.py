@@ -41,6 +41,21 @@ class RunRow:
     config: Mapping[str, object]
     end_reason: str | None
     "finished | stopped | rollback | error; None = no end line."
+    imported_from: str | None = None
+    "Format of the foreign log that it came from."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSource:
+    """Which key of a foreign log fed a metric."""
+
+    name: str
+    "Ours."
+    source_key: str
+    transform: str | None
+    "diff | 1-x | 1-x/100; empty = as it is."
+    trust: str | None
+    "exact | proxy: related, not the same | user: mapped by hand."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +202,9 @@ class CommandRow:
     revision: int | None
     applied: Bounds | None
     message: str | None
-    "The trainer's words on a rejection."
+    "The trainer's words with its answer."
+    applied_by: tuple[int, ...] = ()
+    "Ranks that have applied it."
     changes: tuple[BoundChange, ...] = ()
     "The bounds that differ from those in force when it was issued."
 

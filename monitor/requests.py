@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from regimescope.monitor import commands, query
 from regimescope.monitor.bounds import Bounds
-from regimescope.monitor.control import Command
+from regimescope.monitor.control import Command, bounds_problems, rollback_of
 from regimescope.monitor.errors import BoundsError, ControlError
 from regimescope.monitor.live import Liveness
 from regimescope.monitor.places import spare_segments
@@ -73,6 +73,8 @@ class Requests:
             )
         if kind == "set_bounds":
             _check_bounds(run, args)
+        if kind == "rollback":
+            self._check_rollback(run, args)
         live = self._liveness_of(run_key)
         if live.ended:
             raise ControlError(f"{run.path} has ended ({run.end_reason or 'no end line'}): nobody reads a command")
@@ -123,6 +125,23 @@ class Requests:
             "until": until_step,
         }
         self._segment(run_key, run).write("mark", {**line, "signature": signatures.get(alert_id or "")})
+
+    def _check_rollback(self, run: query.RunRow, args: Mapping[str, object]) -> None:
+        """The step is one of the run's own checkpoints, the bounds lie within its limits or stay as they are."""
+        try:
+            step, bounds = rollback_of(args)
+        except BoundsError as error:
+            raise ControlError(str(error)) from None
+        with self._store.cursor() as con:
+            known = sorted({e.step for e in query.checkpoints(con, run.run_key) if e.step is not None})
+            now = query.bounds_in_force(con, run.run_key)
+        if step not in known:
+            has = ", ".join(map(str, known[-10:])) or "none"
+            raise ControlError(f"{run.path} has no checkpoint of step {step}; it has {has}")
+        in_force = None if now is None else now.bounds
+        problems = [] if bounds == in_force else bounds_problems(bounds, run.limits, in_force)
+        if problems:
+            raise ControlError("; ".join(problems))
 
     def _writable(self, run_key: int) -> query.RunRow:
         if self.read_only:

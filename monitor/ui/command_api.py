@@ -54,7 +54,8 @@ class CommandRequest:
     run: str
     kind: str
     args: dict[str, object]
-    'set_bounds: {"pos": [w_min, w_max], "neg": [w_min, w_max]}; the other kinds take none.'
+    """set_bounds: {"pos": [w_min, w_max], "neg": [w_min, w_max]}; rollback: {"checkpoint": step, "bounds": the same};
+    the other kinds take none."""
     expect: int | None
     "Revision that the asker saw; the trainer rejects when another is in force."
     why: str
@@ -76,7 +77,7 @@ class CommandRequest:
         if expect is not None and (isinstance(expect, bool) or not isinstance(expect, int) or expect < 0):
             raise BadRequest("expect: want the revision number that was seen, or null")
         why = _text(body, "why")
-        if kind == "set_bounds" and not why.strip():
+        if kind in ("set_bounds", "rollback") and not why.strip():
             raise BadRequest("why: say in a few words what the change is for")
         return cls(
             run=_text(body, "run", 4096),
@@ -100,6 +101,12 @@ def _text(body: dict[str, object], key: str, limit: int | None = None) -> str:
 
 
 def _args(kind: str, args: object) -> dict[str, object]:
+    if kind == "rollback":
+        given = args if isinstance(args, dict) and set(args) == {"checkpoint", "bounds"} else {"checkpoint": None}
+        step = given["checkpoint"]
+        if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+            raise BadRequest('args: want {"checkpoint": step, "bounds": {"pos": [...], "neg": [...]}}')
+        return {"checkpoint": step, "bounds": _args("set_bounds", given["bounds"])}
     if kind != "set_bounds":
         if args not in (None, {}):
             raise BadRequest(f"args: {kind} takes none")

@@ -354,6 +354,12 @@ def test_a_command_becomes_a_file_for_the_trainer(client, run, monitor):
         ({"args": {"pos": [5.0, 0.8], "neg": [0.0, 101.0]}}, 400, "w_min"),
         ({"args": {"pos": ["NaN", 5.0], "neg": [0.0, 101.0]}}, 400, "w_min"),
         ({"args": {"pos": [0.8, 500.0], "neg": [0.0, 101.0]}}, 409, "limits"),
+        ({"kind": "rollback", "args": {"checkpoint": 3}}, 400, "args"),
+        ({"kind": "rollback", "args": {"checkpoint": True, "bounds": TIGHTER}}, 400, "args"),
+        ({"kind": "rollback", "args": {"checkpoint": "../3", "bounds": TIGHTER}}, 400, "args"),
+        ({"kind": "rollback", "args": {"checkpoint": 3, "bounds": {"pos": [0.8, 5.0]}}}, 400, "args"),
+        ({"kind": "rollback", "args": {"checkpoint": 3, "bounds": TIGHTER}, "why": ""}, 400, "why"),
+        ({"kind": "rollback", "args": {"checkpoint": 3, "bounds": TIGHTER}}, 409, "does not take"),
         ({"expect": -1}, 400, "expect"),
         ({"expect": True}, 400, "expect"),
         ({"why": " "}, 400, "why"),
@@ -368,6 +374,32 @@ def test_a_wrong_command_is_refused_and_nothing_is_written(calm, shared, changes
     assert answer.status_code == status, answer.text
     assert word in answer.json()["error"]
     assert not list(folder.iterdir())
+
+
+def test_a_rollback_names_one_of_the_runs_own_checkpoints(client, monitor, record, write_step):
+    recorder = record(monitor.root / "demo", can=("set_bounds", "rollback"))
+    (monitor.root / "demo" / "control").mkdir(mode=0o700, exist_ok=True)
+    for step in range(4):
+        write_step(recorder, step)
+        deleted = {"deleted": [0]} if step == 3 else {}
+        recorder.event("checkpoint", {"path": f"checkpoints/{step}"} | deleted, step=step)
+    monitor.tick()
+    for step, bounds, word in (
+        (0, TIGHTER, "no checkpoint of step 0; it has 1, 2, 3"),  # deleted since
+        (7, TIGHTER, "no checkpoint of step 7"),
+        (2, {"pos": [0.8, 500.0], "neg": [0.0, 101.0]}, "limits"),
+    ):
+        answer = command(client, kind="rollback", args={"checkpoint": step, "bounds": bounds})
+        assert answer.status_code == 409 and word in answer.json()["error"]
+    answer = command(client, kind="rollback", args={"checkpoint": 2, "bounds": TIGHTER})
+    assert answer.status_code == 202, answer.text
+    (path,) = (monitor.root / "demo" / "control").glob("*.json")
+    written = json.loads(path.read_text())
+    assert (written["kind"], written["args"]) == ("rollback", {"checkpoint": 2, "bounds": TIGHTER})
+    monitor.tick()
+    with monitor.store.cursor() as con:
+        (row,) = query.commands(con, 1)
+    assert [(change.name, change.old, change.new) for change in row.changes] == [("pos.w_max", 11.0, 5.0)]
 
 
 @pytest.mark.parametrize(
