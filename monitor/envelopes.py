@@ -30,7 +30,7 @@ VALUES = {
     "sum": "0 + value",
     "min": "value",
     "max": "value",
-    "last": "CASE WHEN update IS NOT NULL OR ts IS NOT NULL THEN value END",
+    "last": "value",
 }
 "What the view makes of the only row of a step, by the metric's `agg`; the same to the last bit."
 

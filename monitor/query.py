@@ -54,6 +54,7 @@ from regimescope.monitor.rollout_rows import (
     rollouts,
     rollouts_where,
 )
+from regimescope.monitor.rollout_rows import Sort as RolloutSort
 from regimescope.monitor.series import (
     ALL_STEPS,
     BOUND_NAMES,
@@ -94,6 +95,7 @@ __all__ = [
     "RolloutFacets",
     "RolloutFilter",
     "RolloutRow",
+    "RolloutSort",
     "RunRow",
     "SegmentRow",
     "Series",

@@ -23,7 +23,9 @@ _NO_METRIC = frozenset({*STEP_KEYS, *TIME_KEYS, "epoch", "wall_time"})
 
 
 def looks_like_one(head: str) -> bool:
-    """Whether the first lines have the same number of columns, two or more, and a header without numbers."""
+    """Whether the first lines have the same number of columns, two or more, a header without numbers and a column that
+    has nothing else.
+    """
     lines = [line for line in head.splitlines()[:8] if line.strip()][:-1] or head.splitlines()[:1]
     mark = _delimiter(lines[0]) if lines else ""
     if not mark or len(lines[0]) > 100_000:
@@ -33,7 +35,13 @@ def looks_like_one(head: str) -> bool:
     named = [name for name in header if name.strip()]
     if len(named) < 2 or len(named) < len(header) - 1 or any(number_of(name) is not None for name in named):
         return False
-    return len(set(map(len, rows))) == 1 and all(len(name) < 200 and "{" not in name for name in header)
+    regular = len(set(map(len, rows))) == 1 and all(len(name) < 200 and "{" not in name for name in header)
+    return regular and any(map(_numeric, zip(*rows[1:], strict=True)))
+
+
+def _numeric(column: tuple[str, ...]) -> bool:
+    filled = [cell for cell in column if cell.strip()]
+    return bool(filled) and all(number_of(cell) is not None for cell in filled)
 
 
 def _delimiter(line: str) -> str:

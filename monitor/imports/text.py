@@ -47,7 +47,8 @@ def text_lines(
             if progress is not None:
                 progress(min(done, size), size)
             text = rest + decoder.decode(data, final=not data)
-            notes.left_out["characters that are no text in its encoding"] += text.count("�", len(rest))
+            if strange := text.count("�", len(rest)):
+                notes.leave_out("characters are no text in its encoding", count=strange)
             *lines, rest = _BREAK.split(text)
             yield from map(plain, lines)
             if len(rest) > MAX_LINE:
@@ -57,8 +58,6 @@ def text_lines(
                 break
         if rest:
             yield plain(rest)
-    if not notes.left_out["characters that are no text in its encoding"]:
-        del notes.left_out["characters that are no text in its encoding"]
 
 
 def plain(line: str) -> str:

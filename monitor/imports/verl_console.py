@@ -15,8 +15,12 @@ from regimescope.monitor.imports.rows import LogRow, Notes
 NAME = "verl console"
 HINT = "step:"
 _START = re.compile(r"(?:^|\s)step:(\d{1,9}) - (?=[A-Za-z_][\w@.\-]*/)")
-_GOES_ON = re.compile(rf"^[\w@./\-]*:?(?:[\w.]+\()?(?:{NUMBER})?\)?(?: - [\w@./\-]+:[^ ]*)*(?: -)?\s*$")
+_ITEM = re.compile(rf"[\w@./\-]+:(?:[\w.]+\()?{NUMBER}\)?")
+_ITEM_AT_END = re.compile(rf"(?:^| )[\w@./\-]+:(?:[\w.]+\()?{NUMBER}\)?\s*$")
+_PIECE = re.compile(r"[\w@./:+()\-]+")
 _MOST_JOINED = 60
+_NARROWEST = 60
+"Characters of the narrowest paste."
 
 
 class Reader:
@@ -36,7 +40,7 @@ class Reader:
             self._step, self._open = int(start.group(1)), [line[start.end() :]]
             return
         if self._open:
-            if line.strip() and self._wrapped() and _GOES_ON.match(line) and len(self._open) < _MOST_JOINED:
+            if self._wrapped() and _goes_on(line, alone=len(self._open) > 1 or not _ITEM_AT_END.search(self._open[0])):
                 self._open.append(line)
             else:
                 yield from self.end()
@@ -58,14 +62,30 @@ class Reader:
             yield LogRow(values=values, step=self._step, whole=True)
 
     def _wrapped(self) -> bool:
-        """A line of a paste with a fixed width: long, so that it may go on in the next."""
-        return len(self._open[-1]) >= 60
+        """Whether the last line was cut at a fixed width, as far as it tells: the first may have lost its prefix."""
+        parts = self._open
+        as_wide = len(parts) < 3 or abs(len(parts[-1]) - len(parts[1])) < 4
+        return len(parts[-1]) >= _NARROWEST and len(parts) < _MOST_JOINED and as_wide
+
+
+def _goes_on(line: str, *, alone: bool = False) -> bool:
+    """Whether a line is the middle of a row: `key:number` between dashes, cut only at its ends. alone: or a rest
+    without a dash, for something is missing.
+
+    >>> _goes_on("opy:0.47 - critic/score/mean:1.1 - acto"), _goes_on("Answer: 42"), _goes_on("so it is - well - fine")
+    (True, False, False)
+    """
+    items = [item.strip() for item in f" {line} ".split(" - ")]
+    ends, middle = [items[0].removeprefix("- "), items[-1].removesuffix(" -")], items[1:-1]
+    if not all(_ITEM.fullmatch(item) for item in middle) or not all(not e or _PIECE.fullmatch(e) for e in ends):
+        return False
+    return len(items) > 1 or (alone and bool(re.search(r"\d\)?$", ends[0])))
 
 
 def _joined(parts: list[str]) -> str:
     """One line again: a break stands for a blank beside a dash, for nothing inside a key or a number."""
     text = parts[0]
     for part in parts[1:]:
-        apart = text.endswith(("-", " ")) or part.startswith(("-", " "))
+        apart = text.endswith((" -", " ")) or part.startswith(("- ", " "))
         text = f"{text.rstrip()} {part.lstrip()}" if apart else text + part
     return text
