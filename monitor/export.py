@@ -19,6 +19,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from regimescope.monitor.cells import cell
 from regimescope.monitor.errors import RegimescopeError
 from regimescope.monitor.private import read_run
 from regimescope.monitor.series import Connection
@@ -144,7 +145,9 @@ def _write_text(con: Connection, sql: str, path: Path) -> int:
 
 
 def _csv(names: list[str], rows: Iterator[Row]) -> Iterator[str]:
-    """For programs: every text is quoted, a missing value is empty, so the two differ."""
+    """Every text is quoted, a missing value is empty, so the two differ; what a spreadsheet would run gets an
+    apostrophe. JSON lines and Parquet keep texts as they are.
+    """
     yield ",".join(names)
     for row in rows:
         yield ",".join(_csv_field(value) for value in row)
@@ -153,7 +156,7 @@ def _csv(names: list[str], rows: Iterator[Row]) -> Iterator[str]:
 def _csv_field(value: object) -> str:
     if value is None:
         return ""
-    return '"' + value.replace('"', '""') + '"' if isinstance(value, str) else text(value)
+    return '"' + cell(value).replace('"', '""') + '"' if isinstance(value, str) else text(value)
 
 
 def _write_parquet(con: Connection, sql: str, path: Path) -> int:

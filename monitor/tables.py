@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
+from regimescope.monitor.cells import cell
 from regimescope.monitor.wire import spell
 
 Row = Sequence[object]
@@ -38,11 +39,11 @@ def as_table(names: Sequence[str], rows: Sequence[Row]) -> str:
 
 def csv_lines(names: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
     """RFC 4180 lines without their newline, the header first. A text that spells one of the words above is quoted, the
-    missing value and the number are not.
+    missing value and the number are not; what a spreadsheet would run gets an apostrophe.
     """
     yield ",".join(_quoted(name) for name in names)
     for row in rows:
-        yield ",".join(_quoted(value) if isinstance(value, str) else _field(value) for value in row)
+        yield ",".join(_quoted(cell(value)) if isinstance(value, str) else _field(value) for value in row)
 
 
 def json_lines(names: Sequence[str], rows: Iterable[Row], parse: Iterable[int] = ()) -> Iterator[str]:

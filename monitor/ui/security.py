@@ -11,6 +11,7 @@ import base64
 import hashlib
 import hmac
 import ipaddress
+import logging
 import re
 import socket
 import stat
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import streamlit
 from starlette.datastructures import MutableHeaders
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regimescope.monitor.errors import RegimescopeError
@@ -32,6 +34,7 @@ CONTROL_HEADER = "x-regimescope-control"
 TRIES, WINDOW_S = 5, 60.0
 "Wrong control tokens that one address may try in a window."
 _PEERS = 1000
+_log = logging.getLogger("regimescope")
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
@@ -48,18 +51,35 @@ class ControlRefused(RegimescopeError):
 
 
 class SecurityHeaders:
-    """ASGI middleware that adds security_headers() to each HTTP response; websocket traffic passes untouched."""
+    """ASGI middleware that adds security_headers() to each HTTP response; websocket traffic passes untouched.
+
+    An error of a route is answered here: the server's own answer would be made outside and go without headers.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 MutableHeaders(scope=message).update(security_headers())
             await send(message)
 
-        await self.app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        try:
+            await self.app(scope, receive, send_with_headers)
+        except Exception:
+            if started:
+                raise
+            _log.exception("%s %r failed", scope["method"], scope["path"])
+            sorry = JSONResponse({"error": "this could not be answered; the server's log says why"}, 500)
+            await sorry(scope, receive, send_with_headers)
 
 
 @cache

@@ -11,10 +11,16 @@ from pathlib import Path
 import psutil
 import pytest
 import streamlit
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Route
+from starlette.testclient import TestClient
 
+from regimescope.monitor.cells import cell
 from regimescope.monitor.endpoint import endpoint_path
 from regimescope.monitor.ui import security
 from regimescope.monitor.ui.context import Context
+from regimescope.monitor.ui.routes import ROUTES
 from regimescope.monitor.ui.settings import ServeError, Settings, parse_flag, parse_port, server_config
 
 REPOSITORY = Path(__file__).parents[2]
@@ -101,9 +107,47 @@ def test_endpoint_is_private(server):
 
 
 def test_every_route_but_the_library_wants_the_token(server):
-    assert server.request("/api/series?run=x&metrics=accuracy", token=False)[0] == 401
-    assert server.request("/api/commands", token=False, data={"run": "x", "kind": "pause"})[0] == 401
-    assert server.request("/api/plotly.min.js", token=False)[0] == 200
+    """Of the list that the server is built from, so a new route cannot be forgotten here."""
+    for route in ROUTES:
+        assert route.path.startswith("/api/")
+        data = {"run": "x", "kind": "pause"} if "POST" in route.methods else None
+        status, headers, _ = server.request(route.path, token=False, data=data)
+        assert status == (200 if route.path == "/api/plotly.min.js" else 401), route.path
+        assert headers["x-frame-options"] == "DENY"
+    assert (
+        server.request("/api/series?run=x&metrics=accuracy", headers={"X-Regimescope-Token": "no"}, token=False)[0]
+        == 401
+    )
+
+
+def test_an_answer_to_a_mistake_of_ours_carries_the_headers_too():
+    def broken(request):
+        raise ZeroDivisionError("a secret")
+
+    app = Starlette(routes=[Route("/api/broken", broken)], middleware=[Middleware(security.SecurityHeaders)])
+    answer = TestClient(app).get("/api/broken")
+    assert answer.status_code == 500 and "secret" not in answer.text
+    assert {name: answer.headers[name] for name in security.security_headers()} == security.security_headers()
+
+
+def test_a_control_token_is_in_no_address_log_or_store(serve, tmp_path, record, write_step):
+    """Given right and wrong, it is found in nothing that the server wrote or printed."""
+    secret, wrong = "s3cret-" + "c" * 20, "wr0ng-" + "d" * 20
+    recorder = record(tmp_path / "runs" / "demo")
+    write_step(recorder, 0)
+    cache = tmp_path / "cache"
+    server = serve(tmp_path / "runs", REGIMESCOPE_CONTROL_TOKEN=secret, REGIMESCOPE_CACHE=str(cache))
+    ask = {"run": "demo", "kind": "pause", "args": {}, "expect": None, "why": "x"}
+    answers = [
+        server.request("/api/commands", data=ask, headers={security.CONTROL_HEADER: token}) for token in (wrong, secret)
+    ]
+    assert answers[0][0] == 403 and answers[1][0] != 403
+    printed = server.stop()
+    files = [path for folder in (tmp_path / "runs", cache) for path in folder.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".jsonl" for path in files) and any("duckdb" in path.name for path in files)
+    for token in (secret, wrong):
+        assert token not in printed and all(token not in body for _, _, body in answers)
+        assert not [path for path in files if token.encode() in path.read_bytes()]
 
 
 def test_read_only_server_refuses_to_write(serve, tmp_path):
@@ -127,6 +171,18 @@ def _dotted(tables, prefix=""):
     for name, value in tables.items():
         found |= _dotted(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return found
+
+
+def test_what_streamlit_protects_by_itself_stays_on_and_what_it_could_open_stays_off():
+    safe = {"enableCORS": True, "enableXsrfProtection": True, "enableStaticServing": False, "enableAgentApi": False}
+    for name, value in safe.items():
+        assert streamlit.config.get_config_options()[f"server.{name}"].default_val is value
+        assert f"server.{name}" not in server_config()
+
+
+def test_a_cell_that_a_spreadsheet_would_run_gets_an_apostrophe():
+    assert [cell(text) for text in ("=1+1", "+1", "-1", "@x", "\tx")] == ["'=1+1", "'+1", "'-1", "'@x", "'\tx"]
+    assert cell("math") == "math" and cell("") == ""
 
 
 def test_installed_streamlit_knows_every_option():
@@ -217,20 +273,22 @@ def test_a_flag_is_one_or_zero():
         parse_flag("maybe", "X")
 
 
-@pytest.mark.parametrize(
-    "path", sorted(p for p in UI.rglob("*") if p.suffix in (".py", ".js", ".html")), ids=lambda p: p.name
-)
-def test_no_page_or_script_makes_markup_of_data(path):
+MARKUP = ("innerHTML", "outerHTML", "insertAdjacentHTML", "unsafe_allow")
+IN_PAGES = ("document.write", "eval(", "new Function", "createContextualFragment", "srcdoc", "st.components.v1")
+SOURCES = [
+    path
+    for folder in ("monitor", "trainer", "detectors", "src/regimescope")
+    for path in (REPOSITORY / folder).rglob("*")
+    if path.suffix in (".py", ".js", ".html") and "__pycache__" not in path.parts
+]
+
+
+def test_no_page_or_script_makes_markup_of_data():
     """Text of models and runs reaches the page by st.text, st.code or textContent only."""
-    text = path.read_text("utf-8")
-    banned = (
-        "innerHTML",
-        "outerHTML",
-        "insertAdjacentHTML",
-        "unsafe_allow",
-        "document.write",
-        "eval(",
-        "new Function",
-        "createContextualFragment",
-    )
-    assert not [word for word in banned if word in text]
+    assert len(SOURCES) > 150 and REPOSITORY / "monitor" / "ui" / "grid.js" in SOURCES
+    found = []
+    for path in [*SOURCES, REPOSITORY / "app.py"]:
+        text = path.read_text("utf-8")
+        banned = (*MARKUP, *IN_PAGES) if path.is_relative_to(UI) else MARKUP
+        found += [f"{path.name}: {word}" for word in banned if word in text]
+    assert not found

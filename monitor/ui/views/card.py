@@ -14,6 +14,7 @@ import streamlit as st
 from regimescope.detectors import Rules, load_rules
 from regimescope.detectors.advice import attribution
 from regimescope.monitor import query
+from regimescope.monitor.cells import cell
 from regimescope.monitor.query import AlertRow, Series
 from regimescope.monitor.ui import false_alarms
 from regimescope.monitor.ui.context import Context
@@ -136,7 +137,7 @@ def _evidence(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[Ma
             st.caption(f"{plural(series.nonfinite_count, 'point')} are not finite and have no place on the chart.")
     with st.expander("All evidence"):
         rows = [
-            {"what": name, "value": value if isinstance(value, str) else number_or_text(value)}
+            {"what": name, "value": cell(value) if isinstance(value, str) else number_or_text(value)}
             for name, value in alert.evidence.items()
         ]
         st.dataframe(rows, hide_index=True, height="content", alt="Evidence of this alert")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from regimescope.monitor import query
+from regimescope.monitor.cells import cell
 from regimescope.monitor.query import Latest, SliceRow
 from regimescope.monitor.ui import answers
 from regimescope.monitor.ui.answers import Answer
@@ -166,7 +167,7 @@ def env_rows(numbers: Numbers) -> list[dict[str, str]]:
         change = "" if latest is None or before is None else ("▼ " if latest.value < before else "▲ ")
         rows.append(
             {
-                "environment": row.value,
+                "environment": cell(row.value),
                 "accuracy": change + percent(latest.value if latest else None),
                 f"{BACK} steps ago": percent(before),
                 "reward": number(reward.value if reward else None),
