@@ -193,7 +193,7 @@ WHERE l.superseded_from IS NULL OR s.step < l.superseded_from;
 
 CREATE VIEW v_metric AS                         -- ranks combined
 SELECT run_key, name, slice_id, step, update, max(ts) AS ts, count(*) AS n,
-       CASE any_value(agg) WHEN 'sum' THEN sum(value) WHEN 'min' THEN min(value) WHEN 'max' THEN max(value) WHEN 'last' THEN arg_max(value, coalesce(ts, to_timestamp(0)))
+       CASE any_value(agg) WHEN 'sum' THEN sum(value) WHEN 'min' THEN min(value) WHEN 'max' THEN max(value) WHEN 'last' THEN coalesce(arg_max(value, ts), max(value))
                            ELSE sum(value * weight) / nullif(sum(weight), 0) END AS value
 FROM v_scalar GROUP BY run_key, name, slice_id, step, update;
 
@@ -203,7 +203,7 @@ SELECT run_key, launch_no, name, slice_id, step, max(ts) AS ts, coalesce(sum(wei
        CASE any_value(agg) WHEN 'sum' THEN coalesce(sum(value) FILTER (update IS NULL), sum(value))
                            WHEN 'min' THEN coalesce(min(value) FILTER (update IS NULL), min(value))
                            WHEN 'max' THEN coalesce(max(value) FILTER (update IS NULL), max(value))
-                           WHEN 'last' THEN coalesce(arg_max(value, coalesce(ts, to_timestamp(0))) FILTER (update IS NULL), arg_max(value, update))
+                           WHEN 'last' THEN coalesce(arg_max(value, ts) FILTER (update IS NULL), arg_max(value, update), max(value))   -- a log may tell no times
                            ELSE coalesce(sum(value * weight) FILTER (update IS NULL) / nullif(sum(weight) FILTER (update IS NULL), 0),
                                          sum(value * weight) / nullif(sum(weight), 0)) END AS value
 FROM scalar JOIN metric USING (metric_id) GROUP BY run_key, launch_no, name, slice_id, step;
