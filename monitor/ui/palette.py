@@ -35,7 +35,7 @@ _ICONS: Mapping[Tone, str] = {
 
 @cache
 def palette() -> Mapping[str, Mapping[str, str]]:
-    """The tables `light`, `dark` (colour by name) and `dash` (line style by regime)."""
+    """The tables `light`, `dark` (colour by name), `dash` (line style by regime) and `entropy` (steps of a scale)."""
     with (Path(__file__).parent / "palette.toml").open("rb") as file:
         tables: dict[str, dict[str, str]] = tomllib.load(file)
     return tables

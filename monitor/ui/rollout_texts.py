@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from regimescope.monitor.query import RolloutRow
+from regimescope.monitor.repeats import Loop
 from regimescope.monitor.ui.texts import number, plural
 
 ENDED: Mapping[str, str] = {
@@ -50,6 +51,14 @@ def line(row: RolloutRow) -> str:
     if row.finish_reason in ("length", "aborted", "infra"):
         bits.append(ENDED[row.finish_reason])
     return " · ".join(bits)
+
+
+def loop_text(loop: Loop) -> str:
+    """ "Loop starts at token 12: 7 tokens, 4 rounds, to the end."."""
+    end = "to the end" if loop.at_end else f"left again at token {loop.start + loop.covered:,}"
+    return (
+        f"Loop starts at token {loop.start:,}: {plural(loop.period, 'token')}, {plural(loop.rounds, 'round')}, {end}."
+    )
 
 
 def excerpt(text: str | None, limit: int = EXCERPT) -> str:

@@ -56,6 +56,11 @@ def state_text(state: str | None) -> str:
     return str(_tables()["state"].get(state or "running", state))
 
 
+def token_words() -> dict[str, Any]:
+    """Names of the token viewer's colours, of its legends and of the lines of its inspector."""
+    return dict(_tables()["tokens"])
+
+
 def bound_label(key: str) -> str:
     """ "neg.w_min" -> "w_min of A<0"."""
     sign, _, name = key.partition(".")

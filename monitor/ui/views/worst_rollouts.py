@@ -65,25 +65,36 @@ def first_looks(ctx: Context, run: query.RunRow, rows: Sequence[RolloutRow]) -> 
 
 
 def rollout_list(
-    title: str, rows: Sequence[RolloutRow], contents: Mapping[Key, RolloutTokens | str], *, key: str
+    title: str,
+    rows: Sequence[RolloutRow],
+    contents: Mapping[Key, RolloutTokens | str],
+    *,
+    key: str,
+    where: Mapping[str, str] | None = None,
 ) -> None:
-    """A line per rollout: link, numbers, the start of the response as plain text. `key` names the block."""
+    """A line per rollout: link, numbers, the start of the response as plain text. `key` names the block, `where` are
+    further parameters of the links.
+    """
     st.markdown(f"**{title}**")
     with st.container(key=f"rollout-list-{key}", gap=None):
         if not rows:
             st.caption("None.")
         for row in rows:
             content = contents[key_of(row)]
-            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            with st.container(horizontal=True, vertical_alignment="center", gap="xxsmall"):
                 page_link(
                     "rollouts",
                     f"Step {row.step}, no. {kept_id(row)}",
+                    icon=":material/notes:",
                     step=row.step,
                     id=kept_id(row),
                     tok=_loop(row, content),
+                    **(where or {}),
                 )
                 st.text(line(row), width="content", wrap=False)
-                st.text(content if isinstance(content, str) else excerpt(content.response), width="stretch", wrap=False)
+            text = content if isinstance(content, str) else excerpt(content.response)
+            with st.container(key=f"rollout-said-{key}-{row.step}-{kept_id(row)}"):
+                st.text(text, width="stretch", wrap=False)
 
 
 def _loop(row: RolloutRow, content: RolloutTokens | str) -> int | None:
