@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from regimescope.detectors import Blind, Rules
 from regimescope.detectors.types import SEVERITIES
-from regimescope.monitor.thresholds import SWITCH, Threshold, condition, levels
+from regimescope.monitor.thresholds import Threshold, condition, levels
 from regimescope.monitor.ui.texts import signature_text
 from regimescope.monitor.what_rules import Change, Found
 
@@ -22,7 +22,7 @@ WHAT: Mapping[str, str] = {
     "until": "last point of the run at which the rule speaks",
 }
 "What the numbers that many rules have mean."
-SEEN = {"ok": "yes", "degraded": "without an optional input", "blind": "no", "warming": "warming up"}
+SEEN = {"ok": "yes", "degraded": "partly", "blind": "no", "warming": "warming up"}
 WORDS = {"goes": "goes away", "comes": "comes", "moves": "moves", "stays": "stays"}
 
 
@@ -59,7 +59,6 @@ def rule_rows(
                 "state": state,
                 "sees this log": SEEN.get(sight.get(rule.name, ""), "") if rule.enabled else "",
                 **{level: condition(numbers[level]) if level in numbers else "" for level in SEVERITIES},
-                "other numbers": condition({k: v for k, v in numbers.get("", {}).items() if k != SWITCH}),
                 "changed": "by rules.toml" if rule.name in changed else "",
             }
         )

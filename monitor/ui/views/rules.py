@@ -76,6 +76,7 @@ def rules_in_force(ctx: Context, run_key: int | None) -> None:
         rule_rows(ctx.monitor.rules, found, optional_rules(), blind),
         hide_index=True,
         height=420,
+        column_config={"state": st.column_config.TextColumn(width=100)},
         alt="Rules with their thresholds",
     )
     st.caption(

@@ -1,0 +1,308 @@
+"""Settings and Forensics: their states under AppTest over real segments and the real monitor, then both in Chromium."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from playwright.sync_api import expect
+from streamlit.testing.v1 import AppTest
+from streamlit.util import calc_hash
+
+from regimescope.monitor import query
+from regimescope.monitor.segments import find_runs
+from regimescope.monitor.service import Monitor
+from regimescope.monitor.store import Store
+from regimescope.monitor.ui import context, header
+from regimescope.monitor.ui.views.forensics import report_json
+
+MAIN = Path(header.__file__).parent / "main.py"
+ONSET = 30
+EVIL = "<img src=x onerror=alert(1)> **bold** :material/alarm:"
+
+
+def write_sick(recorder, steps=48, **metrics):
+    """Length and accuracy fall from step ONSET on."""
+    for step in range(steps):
+        sick = max(0.0, min(1.0, (step - ONSET) / 8))
+        wave = 0.01 * ((step * 7) % 5 - 2)
+        values = {
+            "accuracy": ((0.6 + wave) * (1 - 0.95 * sick), 256),
+            "response_length_mean": ((34 + 40 * wave) * (1 - sick) + 3 * sick, 256),
+            "grad_norm": (0.5 + wave) * (1 + 9 * sick),
+            "entropy_mean": 0.4 + wave,
+            "tokens": 1000.0,
+        }
+        recorder.step(step, values | metrics)
+
+
+def write_calm(recorder, steps=48, **metrics):
+    for step in range(steps):
+        wave = 0.01 * ((step * 7) % 5 - 2)
+        values = {
+            "accuracy": (0.6 + wave, 256),
+            "response_length_mean": (34 + 40 * wave, 256),
+            "entropy_mean": 0.4 + wave,
+        }
+        recorder.step(step, values | metrics)
+
+
+class Desk:
+    """A root, its monitor, and pages over it."""
+
+    def __init__(self, root):
+        self.root, self.monitor = root, None
+
+    def known(self):
+        with self.monitor.store.cursor() as con:
+            return set(query.run_paths(con))
+
+    def open(self, page, **asked):
+        """The page after everything there is was read."""
+        if self.monitor is None:
+            self.monitor = Monitor(self.root, store=Store.in_memory(self.root), actor="ana")
+            given = {"read_token": "t", "actor": "ana", "address": "http://127.0.0.1:1"}
+            context.install(context.Context(monitor=self.monitor, read_only=False, control_token=None, **given))
+        while self.monitor.tick() or set(find_runs(self.root)) - self.known():
+            pass
+        at = AppTest.from_file(str(MAIN), default_timeout=60)
+        at.query_params.update(asked)
+        at.user = {}
+        at.run()
+        at._page_hash = calc_hash(page)
+        return at.run()
+
+
+@pytest.fixture
+def desk(tmp_path):
+    st.cache_data.clear()
+    st.cache_resource.clear()
+    found = Desk(tmp_path)
+    yield found
+    context.install(None)
+    if found.monitor is not None:
+        found.monitor.stop()
+
+
+def words(at):
+    """All words of the page."""
+    assert not at.exception, at.exception
+    kinds = (at.text, at.markdown, at.caption, at.subheader, at.warning, at.error, at.info, at.code)
+    return "\n".join(str(element.value) for kind in kinds for element in kind)
+
+
+def tables(at):
+    """Cells of all tables."""
+    return [str(cell) for frame in at.dataframe for cell in frame.value.to_numpy().ravel()]
+
+
+def pick(at, label, value):
+    next(box for box in at.selectbox if box.label == label).select(value).run()
+
+
+def click(at, label):
+    next(button for button in at.button if button.label == label).click().run()
+
+
+# ---- Settings
+
+
+def test_settings_shows_every_rule_and_where_numbers_of_ones_own_go(desk, record):
+    write_calm(record(desk.root / "calm"), 14)
+    at = desk.open("settings")
+    text, cells = words(at), tables(at)
+    assert f"Numbers of your own go into {desk.root / 'rules.toml'}" in text
+    assert {"length_collapse", "effect 0.788, evidence 10, for 2", "off, optional"} <= set(cells)
+    assert {"http://127.0.0.1:1", str(desk.root), "on, by ana"} <= set(cells)
+    assert "all of their lines are read" in text
+    assert "otif" not in text, "notification targets are not built, so nothing on the page speaks of them"
+
+
+def test_a_changed_threshold_takes_an_alert_away_and_gives_the_lines_that_keep_it(desk, record):
+    write_sick(record(desk.root / "sick"))
+    at = desk.open("settings", run="sick")
+    pick(at, "Rule", "accuracy_floor")
+    next(field for field in at.number_input if field.label == "critical: for").set_value(1000).run()
+    click(at, "Replay this run")
+    assert "1 alert goes, none comes, none moves" in words(at)
+    assert "goes away" in tables(at)
+    assert '[[rule]]\nname = "accuracy_floor"\ncritical = { for = 1000 }' in words(at)
+    assert not (desk.root / "rules.toml").exists(), "the page wrote the file"
+    click(at, "Undo all changes")
+    assert "1 alert goes" not in words(at) and "[[rule]]" not in words(at)
+
+
+def test_a_switched_off_rule_is_tried_too_and_a_later_change_asks_for_another_replay(desk, record):
+    write_sick(record(desk.root / "sick"))
+    at = desk.open("settings", run="sick")
+    pick(at, "Rule", "accuracy_floor")
+    at.toggle[0].set_value(False).run()
+    click(at, "Replay this run")
+    assert "1 alert goes" in words(at) and "enabled = false" in words(at)
+    next(field for field in at.number_input if field.label == "keep firing").set_value(3).run()
+    assert "replay again" in words(at) and "1 alert goes" not in words(at)
+
+
+def test_numbers_that_cannot_be_computed_with_are_said(desk, record):
+    write_calm(record(desk.root / "calm"), 14)
+    at = desk.open("settings")
+    pick(at, "Rule", "exploration_decay")
+    next(field for field in at.number_input if field.label == "half life").set_value(0).run()
+    click(at, "Replay this run")
+    assert "These numbers cannot be used." in words(at)
+
+
+def test_a_file_of_the_root_is_named_and_one_that_came_later_waits_for_a_start(desk, record):
+    write_calm(record(desk.root / "calm"), 14)
+    path = desk.root / "rules.toml"
+    path.write_text('[[rule]]\nname = "length_collapse"\ncritical = { evidence = 12 }\n')
+    at = desk.open("settings")
+    assert f"As shipped, with {path} over them" in words(at)
+    assert {"by rules.toml", "effect 0.788, evidence 12, for 2"} <= set(tables(at))
+    path.write_text("enabled = maybe")
+    assert "would not start again" in words(at.run())
+    path.write_text("")
+    assert "counts from the next start on" in words(at.run())
+
+
+def test_diagnostics_look_closer_when_asked(desk, record):
+    write_calm(record(desk.root / "calm"), 14)
+    at = desk.open("settings")
+    click(at, "Check disk, clocks and permissions")
+    assert any("free of" in cell for cell in tables(at))
+
+
+# ---- Forensics
+
+
+def test_one_run_alone_has_its_order_of_changes_and_its_settings(desk, record):
+    write_sick(record(desk.root / "sick", config={"update": {"lr": 0.1}}))
+    at = desk.open("forensics", run="sick")
+    text, cells = words(at), tables(at)
+    assert "There is one run below this root" in text and "A: sick" in text
+    assert {"Length down", "Accuracy collapse", "alert, critical"} <= set(cells)
+    assert {"config.update.lr", "0.1"} <= set(cells)
+    assert "Not logged by A: Rep-4, Truncated" in text
+    assert len(at.get("plotly_chart")) == 1, "no regimes, so one figure"
+    assert at.query_params["a"] == "sick"
+
+
+def test_two_runs_say_where_they_go_apart_and_what_differs(desk, record):
+    write_sick(record(desk.root / "sick", config={"lr": 0.1, "seed": 1}))
+    write_calm(record(desk.root / "calm", config={"lr": 0.2, "seed": 1}))
+    at = desk.open("forensics", a="sick", b="calm")
+    text = words(at)
+    assert "A: sick" in text and "B: calm" in text
+    assert "A goes away from B first in Accuracy, at step 32: 0.473 against 0.62." in text
+    cells = tables(at)
+    assert {"config.lr", "0.1", "0.2"} <= set(cells) and "config.seed" not in cells
+    assert "Not logged by B: Rep-4, Truncated, Gradient norm" in text
+
+
+def test_the_axis_falls_back_to_the_step_where_it_cannot_be_had(desk, record):
+    write_sick(record(desk.root / "sick"))
+    write_calm(record(desk.root / "calm"))
+    write_calm(record(desk.root / "calmer"))
+    assert "was not logged by every run" in words(desk.open("forensics", a="sick", b="calm", by="tokens"))
+    assert "no alert says when anything began" in words(desk.open("forensics", a="calm", b="calmer", by="onset"))
+    assert "Only one of the runs has an onset" in words(desk.open("forensics", a="sick", b="calm", by="onset"))
+    assert "tokens trained on" not in words(desk.open("forensics", a="sick", by="tokens"))
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ({"a": "gone"}, "The first run of this address is not below this root"),
+        ({"run": "sick", "b": "../../etc"}, "The second run of this address is not below this root"),
+        ({"a": "sick", "b": "sick"}, "compares a run with itself"),
+    ],
+)
+def test_an_address_that_names_nothing_is_said_and_something_is_shown(desk, record, address, said):
+    write_sick(record(desk.root / "sick"))
+    write_calm(record(desk.root / "calm"))
+    text = words(desk.open("forensics", **address))
+    assert said in text and "Which change came first" in text
+
+
+def test_a_run_without_a_step_and_one_without_common_metrics(desk, record):
+    record(desk.root / "new").event("note", {})
+    write_sick(record(desk.root / "sick"))
+    other = record(desk.root / "other")
+    for step in range(12):
+        other.step(step, {"my_metric": 1.0})
+    assert "No step of this run has been seen yet" in words(desk.open("forensics", run="new"))
+    assert "No step of the second run" in words(desk.open("forensics", run="sick", b="new"))
+    assert "no metric in common" in words(desk.open("forensics", run="sick", b="other"))
+
+
+def test_values_that_are_not_finite_are_counted(desk, record):
+    recorder = record(desk.root / "odd")
+    write_calm(recorder, 20)
+    for step in range(20, 23):
+        recorder.step(step, {"accuracy": (0.6, 256), "grad_norm": math.nan})
+    assert "Not finite in A, at the crosses: Gradient norm 3." in words(desk.open("forensics", run="odd"))
+
+
+def test_a_stretch_that_was_done_twice_is_said(desk, record):
+    write_calm(record(desk.root / "twice", launch="a"), 20)
+    second = record(desk.root / "twice", launch="b", start="resume", first_step=15)
+    for step in range(15, 24):
+        second.step(step, {"accuracy": (0.6, 256)})
+    assert "Steps 15 to 19 were done twice" in words(desk.open("forensics", run="twice"))
+
+
+def test_text_of_a_run_is_text(desk, record):
+    write_calm(record(desk.root / "calm", name=EVIL, config={EVIL: EVIL}), 14)
+    at = desk.open("forensics", run="calm")
+    assert EVIL in tables(at)
+    kinds = (at.markdown, at.caption, at.warning, at.error, at.info, at.subheader)
+    assert not [e.value for kind in kinds for e in kind if EVIL in str(e.value)]
+
+
+def test_the_download_is_what_check_prints(desk, record):
+    write_sick(record(desk.root / "sick"))
+    desk.open("forensics", run="sick")
+    report = json.loads(report_json(context.current(), "sick"))
+    assert report["verdict"] == "critical" and report["run"] == "sick"
+    assert report_json(context.current(), "gone") == "{}"
+
+
+# ---- in Chromium
+
+
+@pytest.fixture(scope="module")
+def server(serve, tmp_path_factory):
+    return serve(tmp_path_factory.mktemp("root") / "runs")
+
+
+@pytest.fixture
+def two_runs(server, record):
+    if not (server.root / "sick").exists():
+        write_sick(record(server.root / "sick"))
+        write_calm(record(server.root / "calm"))
+    return server
+
+
+def test_a_threshold_is_changed_and_the_alert_goes(page, two_runs):
+    page.goto(f"{two_runs.address}/settings?run=sick")
+    rule = page.get_by_role("combobox", name="Rule")
+    rule.fill("accuracy_floor", timeout=40_000)
+    page.get_by_role("option", name="accuracy_floor").click()
+    expect(page.get_by_text("Accuracy is below a quarter of its best.")).to_be_visible()
+    field = page.get_by_role("spinbutton", name="critical: for")
+    field.fill("1000")
+    field.press("Enter")
+    page.get_by_role("button", name="Replay this run").click()
+    expect(page.get_by_text("1 alert goes")).to_be_visible()
+    expect(page.get_by_text("critical = { for = 1000 }")).to_be_visible()
+
+
+def test_a_deep_link_draws_both_curves(page, two_runs):
+    page.goto(f"{two_runs.address}/forensics?a=sick&b=calm")
+    chart = page.locator(".js-plotly-plot").first
+    expect(chart).to_be_visible(timeout=40_000)
+    drawn = chart.evaluate("(el) => el.data.map((line) => [line.name, line.xaxis, line.y.length])")
+    assert ["A", "x", 48] in drawn and ["B", "x", 48] in drawn
+    expect(page.get_by_text("A goes away from B first in")).to_be_visible()
+    assert "run=sick" in page.url
