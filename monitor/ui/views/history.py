@@ -8,10 +8,14 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
+from regimescope.monitor.bounds import Bounds
+from regimescope.monitor.control import rollback_of
+from regimescope.monitor.errors import BoundsError, ControlError
 from regimescope.monitor.query import CommandRow
 from regimescope.monitor.ui.facts import RunFacts
 from regimescope.monitor.ui.palette import Tone, badge_color
 from regimescope.monitor.ui.texts import ago, span, weight
+from regimescope.monitor.ui.views.review import MOVES, Request, ask
 
 _SHOWN = 4
 _STATUS: dict[str, tuple[str, Tone, str]] = {
@@ -23,8 +27,9 @@ _STATUS: dict[str, tuple[str, Tone, str]] = {
 }
 
 
-def command_rows(facts: RunFacts) -> None:
-    """The newest commands with their answers; says so when one got its answer since the last look."""
+def command_rows(facts: RunFacts, allowed: bool) -> None:
+    """The newest commands with their answers; says so when one got its answer since the last look. What expired can be
+    asked again: a new command, after a review."""
     if not facts.commands:
         st.caption("None yet.")
     for command in facts.commands[:_SHOWN]:
@@ -36,7 +41,29 @@ def command_rows(facts: RunFacts) -> None:
             st.text(answer(command, time.time()))
             if command.why:
                 st.text(f"{command.by or 'somebody'}: {command.why}")
+            if command.status == "expired":
+                _ask_again(facts, command, allowed)
     _announce(facts.commands)
+
+
+def _ask_again(facts: RunFacts, command: CommandRow, allowed: bool) -> None:
+    known, new, checkpoint = asked_for(command)
+    possible = known and command.kind in facts.run.capabilities
+    key = f"again-{command.command_id}"
+    if st.button("Ask again", icon=":material/replay:", key=key, disabled=not allowed or not possible):
+        ask(Request.of(facts, command.kind, new=new, alert_id=command.alert_id, checkpoint=checkpoint))
+        st.rerun(scope="app")
+
+
+def asked_for(command: CommandRow) -> tuple[bool, Bounds | None, int | None]:
+    """Whether it can be asked again, with which bounds, to which checkpoint."""
+    try:
+        if command.kind == "rollback":
+            step, bounds = rollback_of(command.args)
+            return True, bounds, step
+        return True, Bounds.from_wire(command.args) if command.kind == "set_bounds" else None, None
+    except (BoundsError, ControlError):  # a line that somebody else wrote
+        return False, None, None
 
 
 def _announce(commands: Sequence[CommandRow]) -> None:
@@ -56,7 +83,9 @@ def what(command: CommandRow) -> str:
         f"{change.name} {weight(change.old) if change.old is not None else '?'} → {weight(change.new)}"
         for change in command.changes
     )
-    return f"{command.kind} {moves}".strip()
+    step = command.args.get("checkpoint") if command.kind == "rollback" else None
+    to = f"to step {step}" if isinstance(step, int) else ""
+    return " ".join(part for part in (command.kind, to, moves) if part)
 
 
 def answer(command: CommandRow, now: float) -> str:
@@ -64,12 +93,12 @@ def answer(command: CommandRow, now: float) -> str:
     asked = f"asked {ago(now - command.issued_at)} ago"
     if command.status == "applied":
         step = f" at step {command.applied_step}" if command.applied_step is not None else ""
-        revision = (
-            f", revision {command.revision}" if command.kind == "set_bounds" and command.revision is not None else ""
-        )
-        return f"Applied{step}{revision}, {asked}"
+        revision = f", revision {command.revision}" if command.kind in MOVES and command.revision is not None else ""
+        ranks = f" by all {command.ranks} ranks" if (command.ranks or 1) > 1 else ""
+        said = f" ({command.message})" if command.message else ""
+        return f"Applied{ranks}{step}{revision}, {asked}{said}"
     if command.status == "applying":
-        return f"{command.applied_ranks} of {command.ranks} ranks have applied it, {asked}"
+        return f"Applied by {ranks_of(command)}, {asked}. {_missing(command, now)}"
     if command.status == "rejected":
         return f"Rejected by the trainer: {command.message or 'no reason given'}"
     if command.status == "expired":
@@ -77,6 +106,19 @@ def answer(command: CommandRow, now: float) -> str:
             f"Not applied: {command.message or 'the trainer did not take it in time'}. Ask again if you still want it."
         )
     return f"Waiting for the trainer's next step boundary, {asked}, {span(command.not_after - now)} left"
+
+
+def ranks_of(command: CommandRow) -> str:
+    """ "1 of 2 ranks"."""
+    return f"{command.applied_ranks} of {command.ranks} ranks"
+
+
+def _missing(command: CommandRow, now: float) -> str:
+    """Which ranks have not answered."""
+    gone = sorted(set(range(command.ranks or 1)) - set(command.applied_by))
+    names = f"rank{'s' if len(gone) != 1 else ''} {', '.join(map(str, gone))}"
+    late = "never answered: see whether their processes live" if now > command.not_after else "not heard of yet"
+    return f"Missing: {names}, {late}."
 
 
 def command_history(commands: Sequence[CommandRow]) -> None:
@@ -92,6 +134,8 @@ def command_history(commands: Sequence[CommandRow]) -> None:
             "status": command.status,
             "step": command.applied_step,
             "revision": command.revision,
+            "ranks": ranks_of(command) if command.ranks else "",
+            "alert": command.alert_id or "",
             "why": command.why or "",
             "answer": command.message or "",
         }

@@ -20,11 +20,16 @@ from regimescope.monitor.ui.facts import RunFacts, load_facts
 from regimescope.monitor.ui.header import REVIEW_OPEN
 from regimescope.monitor.ui.session import actor
 from regimescope.monitor.ui.texts import REGIME_OF, bound_label, driver_text, eps_label, weight
+from regimescope.monitor.ui.views.predicted import draw_prediction
 
 _SENT, _REQUEST = "sent_requests", "review_request"
-TYPED = frozenset({"pause", "stop"})
+MOVES = ("set_bounds", "rollback")
+"Commands that set bounds; they name the revision that was seen."
+TYPED = frozenset({"pause", "stop", "rollback"})
 "Commands that want the run's name typed, beside the tightening of a negative bound."
 _TITLES = {
+    "set_bounds": "Review change of bounds",
+    "rollback": "Roll back the run",
     "pause": "Pause the run",
     "resume": "Resume the run",
     "checkpoint": "Save a checkpoint",
@@ -43,19 +48,53 @@ class Request:
     """What a person is about to ask, as it stood when the dialog opened."""
 
     kind: str
-    "set_bounds, pause, resume, checkpoint or stop."
+    "set_bounds, pause, resume, checkpoint, stop or rollback."
     path: str
     "The run, below the root."
     run_key: int
     launch_id: str | None
     "Another launch meanwhile: the request is void."
     revision: int | None
-    "Bounds revision that was seen; goes out as `expect` of set_bounds."
+    "Bounds revision that was seen; goes out as `expect` of set_bounds and rollback."
     old: Bounds | None = None
     new: Bounds | None = None
     alert_id: str | None = None
+    checkpoint: int | None = None
+    "rollback: its step."
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     "One per opened dialog: a token that was sent is never sent again."
+
+    @classmethod
+    def of(
+        cls,
+        facts: RunFacts,
+        kind: str,
+        *,
+        new: Bounds | None = None,
+        alert_id: str | None = None,
+        checkpoint: int | None = None,
+    ) -> Request:
+        """As the run stands now."""
+        bounds = facts.bounds
+        return cls(
+            kind=kind,
+            path=facts.run.path,
+            run_key=facts.run.run_key,
+            launch_id=facts.run.launch_id,
+            revision=None if bounds is None else bounds.revision,
+            old=None if bounds is None or new is None else bounds.bounds,
+            new=new,
+            alert_id=alert_id,
+            checkpoint=checkpoint,
+        )
+
+    @property
+    def args(self) -> dict[str, object]:
+        """What the command carries."""
+        if self.new is None:
+            return {}
+        wire: dict[str, object] = {**self.new.to_wire()}
+        return {"checkpoint": self.checkpoint, "bounds": wire} if self.kind == "rollback" else wire
 
     @property
     def changes(self) -> tuple[BoundChange, ...]:
@@ -109,8 +148,7 @@ def open_review(path: str) -> None:
         forget()
         return
     st.session_state[REVIEW_OPEN] = True
-    title = "Review change of bounds" if request.kind == "set_bounds" else _TITLES[request.kind]
-    st.dialog(title, width="medium", dismissible=False, icon=":material/tune:")(_review)(request)
+    st.dialog(_TITLES[request.kind], width="medium", dismissible=False, icon=":material/tune:")(_review)(request)
 
 
 def _review(request: Request) -> None:
@@ -118,8 +156,10 @@ def _review(request: Request) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.text("Run", width="content")
         st.code(request.path, language=None, width="content")
-    _what(request)
     facts = load_facts(ctx, request.path)
+    _what(request, facts)
+    if facts is not None and request.changes and request.new is not None:
+        draw_prediction(ctx, facts, request.new, place="review")
     obstacle = why_not(request, facts)
     if obstacle:
         st.error(obstacle, icon=":material/block:")
@@ -137,10 +177,20 @@ def _review(request: Request) -> None:
         _apply(ctx, request, why.strip(), typed)
 
 
-def _what(request: Request) -> None:
-    if request.kind != "set_bounds":
+def _what(request: Request, facts: RunFacts | None) -> None:
+    if request.kind == "rollback" and request.checkpoint is not None:
+        last = None if facts is None else facts.live.last_step
+        done = (
+            f" Steps {request.checkpoint + 1} to {last} count no longer, and stay as a dimmed stretch." if last else ""
+        )
+        st.text(
+            f"The trainer loads its checkpoint of step {request.checkpoint} at its next step boundary and goes on at "
+            f"step {request.checkpoint + 1}, in a launch of its own.{done} Later checkpoints are set aside."
+        )
+        if not request.changes:
+            st.text("The bounds stay as they are.")
+    elif request.kind != "set_bounds":
         st.text(_EFFECTS[request.kind])
-        return
     for change in request.changes:
         regime = REGIME_OF[change.name]
         with st.container(border=True, gap="xsmall"):
@@ -155,13 +205,17 @@ def _what(request: Request) -> None:
             st.caption(
                 f"{driver_text(regime)}. {eps_label(change.name, change.old)} → {eps_label(change.name, change.new)}"
             )
-    st.caption(f"Replaces revision {request.revision}; the trainer applies or rejects it at its next step boundary.")
+    if request.kind in MOVES:
+        st.caption(
+            f"Replaces revision {request.revision}; the trainer applies or rejects it at its next step boundary."
+        )
 
 
 def _name_field(request: Request) -> str | None:
     if not request.needs_name:
         return None
-    doing = "tighten a bound of A<0" if request.kind == "set_bounds" else f"{request.kind} it"
+    words = {"set_bounds": "tighten a bound of A<0", "rollback": "roll it back"}
+    doing = words.get(request.kind, f"{request.kind} it")
     return st.text_input(f"Type the run's name to {doing}", key=f"name-{request.token}")
 
 
@@ -175,13 +229,20 @@ def why_not(request: Request, facts: RunFacts | None) -> str:
         return "The run is silent: nobody would read this. See whether its process is alive."
     if facts.run.launch_id != request.launch_id:
         return "The run was restarted while this was open. Cancel and look again."
-    if request.kind != "set_bounds":
+    if request.kind not in MOVES:
         return ""
+    if request.kind == "rollback" and request.checkpoint not in {event.step for event in facts.checkpoints}:
+        return "The checkpoint was deleted while this was open. Cancel and pick another."
     if facts.bounds is None or facts.bounds.revision != request.revision:
         return "The bounds changed while this was open. Cancel and look again."
-    if any(command.kind == "set_bounds" and command.status in ("pending", "applying") for command in facts.commands):
+    if change_under_way(facts):
         return "Another change of bounds is on its way. Wait for its answer."
     return ""
+
+
+def change_under_way(facts: RunFacts) -> bool:
+    """Whether the trainer has a change of bounds or a rollback to answer."""
+    return any(command.kind in MOVES and command.status in ("pending", "applying") for command in facts.commands)
 
 
 def _apply(ctx: Context, request: Request, why: str, typed: str | None) -> None:
@@ -199,8 +260,8 @@ def _apply(ctx: Context, request: Request, why: str, typed: str | None) -> None:
         command = ctx.monitor.requests.submit(
             request.run_key,
             kind=request.kind,
-            args=request.new.to_wire() if request.new is not None else {},
-            expect=request.revision if request.kind == "set_bounds" else None,
+            args=request.args,
+            expect=request.revision if request.kind in MOVES else None,
             by=actor(),
             why=why,
             alert=request.alert_id,
