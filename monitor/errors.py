@@ -8,6 +8,7 @@ RegimescopeError
 ├── RunError           a run folder that is missing or holds no segments
 ├── RulesFileError     a rules.toml below the root that cannot be used
 ├── ImportFailed       a foreign log that cannot be imported
+├── LintError          settings of a framework that cannot be read
 ├── RolloutError       a Parquet file of rollouts that cannot be read
 ├── StoreError         the index cannot be used
 │   └── StoreOwned     another process owns the index of this root
@@ -44,6 +45,10 @@ class RulesFileError(RegimescopeError):
 
 
 class ImportFailed(RegimescopeError):
+    pass
+
+
+class LintError(RegimescopeError):
     pass
 
 

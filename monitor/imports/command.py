@@ -21,6 +21,7 @@ from regimescope.monitor.imports.run import Request, import_log, name_of, read_i
 from regimescope.monitor.imports.text import Progress
 from regimescope.monitor.imports.write import Imported
 from regimescope.monitor.launch import list_segments
+from regimescope.monitor.lint import settings_of
 from regimescope.monitor.places import default_root
 
 _LISTED = 8
@@ -98,6 +99,8 @@ def request_of(options: argparse.Namespace, *, follow: bool = False) -> Request:
         user_map={key: name for key, name in user_map.items() if name != "step"},
         name=getattr(options, "name", None),
         ratio_source=options.ratio_source,
+        config=dict(settings_of(options.config or ())),
+        rollouts=None if options.rollouts is None else Path(options.rollouts),
     )
 
 
@@ -164,7 +167,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pattern", metavar="REGEX", help="for text that no reader knows: named groups are metrics, `step` the step"
     )
+    parser.add_argument(
+        "--config",
+        action="append",
+        metavar="FILE|key=value",
+        help="settings of the job that the log does not hold: the bounds among them are linted; may be repeated",
+    )
     parser.add_argument("--run", help="which run of a file that holds several")
+    parser.add_argument(
+        "--rollouts", metavar="DUMP", help="rollouts of the run: verl's JSON lines, TRL's completions, file or folder"
+    )
     parser.add_argument(
         "--ratio-source",
         choices=("behaviour", "proximal", "infer"),

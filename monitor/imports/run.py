@@ -9,14 +9,16 @@ import contextlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
 from regimescope.monitor.errors import ImportFailed
+from regimescope.monitor.framework_windows import Effective, effective, flattened, frameworks, known_keys
 from regimescope.monitor.header_writer import RatioSource
 from regimescope.monitor.imports import aliases
+from regimescope.monitor.imports.dump_join import dump_of
 from regimescope.monitor.imports.formats import Options, open_log
 from regimescope.monitor.imports.mapping import Mapper
 from regimescope.monitor.imports.rows import LogRow, Notes, Rows
@@ -43,6 +45,10 @@ class Request:
     name: str | None = None
     "Of the run folder; None = after the log."
     ratio_source: RatioSource | None = None
+    config: dict[str, object] = field(default_factory=dict)
+    "Settings of the job, beside those that the log holds."
+    rollouts: Path | None = None
+    "Dump of rollouts that belongs to the log."
 
 
 def import_log(log: Path, root: Path, request: Request, progress: Progress | None = None) -> Imported:
@@ -80,12 +86,29 @@ def read_into(
 ) -> Imported:
     """Read the log into this run folder; with `idle` for as long as it grows. Raises ImportFailed, OSError."""
     notes = Notes()
-    rows = open_log(log, notes, request.options, progress)
+    dump = dump_of(log, request.rollouts, notes)
+    if dump is not None and request.rollouts is None:
+        rows: Rows = dump.rows()
+    else:
+        rows = open_log(log, notes, request.options, progress)
     head, rows = _peek(rows)
     framework = request.framework or notes.framework or aliases.guess({key for row in head for key in row.values})
     mapper = Mapper(framework=framework, user=request.user_map)
-    writer = RunWriter(folder, log, notes, mapper, ratio_source=request.ratio_source, following=idle is not None)
+    notes.config = {**notes.config, **request.config}
+    writer = RunWriter(
+        folder, log, notes, mapper, ratio_source=request.ratio_source, window=window_of(framework, notes.config),
+        following=idle is not None, dump=dump,
+    )  # fmt: skip
     return write_run(writer, rows, idle=idle)
+
+
+def window_of(framework: str | None, config: Mapping[str, object]) -> Effective | None:
+    """The window that these settings make, where they say one; so the bounds lint speaks. Raises LintError."""
+    if framework is None or framework not in frameworks():
+        return None
+    flat = flattened(config)
+    named = {key.lstrip("-").rpartition(".")[2].replace("-", "_") for key in flat}
+    return effective(framework, flat) if named & known_keys(framework) else None
 
 
 def _peek(rows: Rows) -> tuple[list[LogRow], Rows]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from regimescope.monitor.appender import Appender
 from regimescope.monitor.errors import ImportFailed, RecorderError
+from regimescope.monitor.framework_windows import Effective
 from regimescope.monitor.header_writer import Header, RatioSource
 from regimescope.monitor.wire import WIRE_VERSION, encode
 
@@ -31,6 +32,7 @@ class SegmentWriter:
         first_step: int,
         framework: str | None,
         ratio_source: RatioSource | None,
+        window: Effective | None,
         config: Mapping[str, object],
         name: str | None,
         origin: Mapping[str, object],
@@ -40,10 +42,12 @@ class SegmentWriter:
         """
         try:
             header = Header(
-                run_dir=folder, name=name, objective=None, framework=framework, ratio_source=ratio_source, eq_tol=0.0,
-                rule=None, limits=None, revision=0, launch=_launch_id(origin, launch_no),
-                start="fresh" if launch_no == 0 else "resume", first_step=first_step, rank=0, ranks=1, effect=None,
-                can=(), config=config, edges=None, imported=origin,
+                run_dir=folder, name=name, objective=None if window is None else window.objective,
+                framework=framework, ratio_source=ratio_source, eq_tol=0.0,
+                rule=None if window is None else window.rule, limits=None, revision=0,
+                launch=_launch_id(origin, launch_no), start="fresh" if launch_no == 0 else "resume",
+                first_step=first_step, rank=0, ranks=1, effect=None, can=(), config=config, edges=None,
+                imported=origin,
             )  # fmt: skip
             self._appender: Appender = header.create()
         except RecorderError as error:
@@ -58,6 +62,11 @@ class SegmentWriter:
         self._buffer += encode({"v": WIRE_VERSION, "k": kind, "q": self._q, **at, **fields})
         if len(self._buffer) >= _BUFFER:
             self.flush()
+
+    @property
+    def start_ns(self) -> int:
+        """Start of the recording, as in the name of the segment."""
+        return self._appender.name.start_ns
 
     def flush(self) -> None:
         """Write what is buffered."""

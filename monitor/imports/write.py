@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regimescope.monitor.errors import ImportFailed
+from regimescope.monitor.framework_windows import Effective
 from regimescope.monitor.header_writer import RatioSource
+from regimescope.monitor.imports.dump_join import Dump
 from regimescope.monitor.imports.mapping import Mapper
 from regimescope.monitor.imports.rows import Notes, Rows
 from regimescope.monitor.imports.segments import SegmentWriter
@@ -49,10 +51,13 @@ class RunWriter:
         mapper: Mapper,
         *,
         ratio_source: RatioSource | None,
+        window: Effective | None,
         following: bool,
+        dump: Dump | None = None,
     ) -> None:
         self._folder, self._file, self.notes, self._mapper = folder, file, notes, mapper
-        self._ratio_source, self._following = ratio_source, following
+        self._ratio_source, self._window, self._following = ratio_source, window, following
+        self._dump = dump
         self._segment: SegmentWriter | None = None
         self._launch = -1
         self._caught_up = False
@@ -64,13 +69,16 @@ class RunWriter:
         if step.launch != self._launch:
             self._begin(step)
         assert self._segment is not None  # _begin has opened it
-        rows = self._mapper.map(step.values)
+        dump = None if step.late else self._dump
+        rows = self._mapper.map(step.values if dump is None else {**step.values, **dump.at(step.step)})
         whole = rows.pop(None, {})
         t = time.time() if step.t is None and self._caught_up else step.t
         for env, values in rows.items():
             self.imported.envs.add(str(env))
             self._segment.put("scalars", {"s": step.step, "sl": {"env": env}, "m": values}, t=t)
         self._segment.put("scalars" if step.late else "step", {"s": step.step, "m": whole}, t=t)
+        if dump is not None:
+            dump.keep(step.step, self._folder, self._segment, self.notes)
         self._count(step)
 
     def idle(self) -> None:
@@ -88,6 +96,8 @@ class RunWriter:
             name: [key if s.trust != "proxy" else f"{key} (proxy)" for key, s in found.items()]
             for name, found in sorted(self._mapper.sources.items())
         }
+        if self._dump is not None:
+            self._dump.tell(self.notes)
         done.unmapped, done.left_out = sorted(self._mapper.unmapped), self.notes.told()
         if self._segment is not None:
             self._tell()
@@ -105,7 +115,7 @@ class RunWriter:
         origin = {"format": self.notes.format, "file": self._file.name}
         self._segment = SegmentWriter(
             self._folder, launch_no=step.launch, first_step=step.step, framework=self._mapper.framework,
-            ratio_source=self._ratio_source, config=self.notes.config, name=self.notes.name,
+            ratio_source=self._ratio_source, window=self._window, config=self.notes.config, name=self.notes.name,
             origin={**origin, "following": True} if self._following else origin,
         )  # fmt: skip
         self.imported.launches.append((step.step, step.step))

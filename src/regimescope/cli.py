@@ -45,6 +45,9 @@ COMMANDS = {
     "watch": Command(
         "regimescope.monitor.imports.command", "monitor", "feed a growing log of any trainer into a run", (), "watch"
     ),
+    "lint": Command(
+        "regimescope.monitor.lint", "", "the window a framework makes of its clip settings, and what it courts"
+    ),
     "doctor": Command("regimescope.monitor.doctor", "monitor", "say what is wrong around the runs, with advice"),
     "prune": Command("regimescope.monitor.prune", "monitor", "free disk space: old checkpoints, the index; asks first"),
     "sql": Command("regimescope.monitor.sql", "monitor", "one reading query over a run; without SQL the views"),
