@@ -79,6 +79,11 @@ class Progress:
         """Seconds since the last tick that went through began."""
         return time.monotonic() - self._ticked
 
+    @property
+    def waiting_s(self) -> float:
+        """Seconds for which lines that a tick left unread have waited; 0 = every tick reads all there is."""
+        return max((time.monotonic() - since for since in dict(self._behind_since).values()), default=0.0)
+
     def runs(self, root: Path) -> list[RunProgress]:
         """Every run that is there, by path; looks at the sizes of its files now."""
         known = dict(self._files)

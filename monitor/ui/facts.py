@@ -5,6 +5,7 @@ Alerts, commands and the like are read again only when something was said, not w
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from regimescope.monitor.service import Liveness, Monitor
 from regimescope.monitor.troubles import troubles
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.texts import BOUNDS
-from regimescope.monitor.ui.verdict import LINT, Verdict, open_alerts, verdict
+from regimescope.monitor.ui.verdict import LINT, Verdict, open_alerts, skew_text, verdict
 
 MAX_ASKED = 9
 "Checkpoints asked for by people that a chart marks at most."
@@ -135,11 +136,23 @@ def load_facts(ctx: Context, path: str) -> RunFacts | None:
             said.alerts,
             ctx.monitor.warming(run.run_key),
             degraded=ctx.monitor.degraded is not None,
+            paused_by=_paused_by(said.commands),
         ),
         remedy=_first(active, said.bounds),
         lint_remedy=_first([alert for alert in said.alerts if alert.signature == LINT and alert.open], said.bounds),
-        troubles=(*said.troubles, *_problems(ctx.monitor, run.path)),
+        troubles=(*said.troubles, *_problems(ctx.monitor, run.path), *_skew(run, live)),
     )
+
+
+def _paused_by(commands: Sequence[query.CommandRow]) -> str:
+    """Who asked for the pause that is in force, if a command did."""
+    last = next((c for c in commands if c.kind in ("pause", "resume") and c.status == "applied"), None)
+    return last.by or "" if last is not None and last.kind == "pause" else ""
+
+
+def _skew(run: query.RunRow, live: Liveness) -> list[str]:
+    text = skew_text(run, live, time.time())
+    return [text] if text else []
 
 
 def _problems(monitor: Monitor, path: str) -> list[str]:

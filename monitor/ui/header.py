@@ -20,6 +20,12 @@ from regimescope.monitor.ui.texts import ago, bound_label, plural, span, state_t
 REVIEW_OPEN = "review_open"
 "Session key that a review dialog sets while it is open."
 
+_DEGRADED_DRAWN = "degraded_drawn"
+"Session key: whether the page says that the index does not work."
+
+BEHIND_S = 3.0
+"Lines that wait longer to be read are told; a tick comes every quarter of a second."
+
 LONG_NAME = 18
 "Characters that the run picker shows; a longer name stands in full below the state."
 
@@ -50,7 +56,7 @@ def header(path: str, known: tuple[str, ...]) -> None:
     """Draw the strip of one run; known = the runs that the picker shows, sorted."""
     ctx = current()
     with plain_errors("The state of this run"):
-        if run_paths() != known and not st.session_state.get(REVIEW_OPEN):
+        if not st.session_state.get(REVIEW_OPEN) and (_store_differs() or run_paths() != known):
             st.rerun(scope="app")
         facts = load_facts(ctx, path)
         if facts is not None:
@@ -62,13 +68,21 @@ def header(path: str, known: tuple[str, ...]) -> None:
                         st.text(path)
 
 
-@st.fragment(run_every="2s", key="store-state")
+def _store_differs() -> bool:
+    """Whether the index works again, or no longer, since the page was drawn; or a part of it could not be read."""
+    degraded = current().monitor.degraded is not None
+    broken = not degraded and st.session_state.pop(BROKEN, False)
+    return bool(broken) or degraded != st.session_state.get(_DEGRADED_DRAWN, False)
+
+
+@st.fragment(run_every="10s", key="store-state")
 def store_state() -> None:
     """Above everything: why the index does not work and since when; nothing while it does. A page that could not be
-    read meanwhile is run again.
+    read meanwhile is run again: by the header, and from here where there is none.
     """
     monitor = current().monitor
     reason, since = monitor.degraded, monitor.degraded_since
+    st.session_state[_DEGRADED_DRAWN] = reason is not None
     if reason is not None and since is not None:
         at = datetime.fromtimestamp(since, UTC).astimezone()
         with st.container(key="store-degraded"):
@@ -80,6 +94,21 @@ def store_state() -> None:
             st.code(reason, language=None)
     elif st.session_state.pop(BROKEN, False):
         st.rerun(scope="app")
+    elif monitor.progress.waiting_s > BEHIND_S:
+        with st.container(key="store-behind"):
+            st.info(behind_text(monitor.progress.waiting_s, rebuilt=monitor.store.rebuilt), icon=":material/sync:")
+
+
+def behind_text(waiting_s: float, *, rebuilt: bool) -> str:
+    """Why the pages do not show all that the segments hold yet."""
+    if rebuilt:
+        return (
+            f"The index is being rebuilt from the segments, for {span(waiting_s)} so far: steps and alerts are not "
+            "complete yet. Nothing is lost; training and recording go on."
+        )
+    return (
+        f"The index is {span(waiting_s)} behind the segments: the newest steps are missing here until it has read them."
+    )
 
 
 @st.fragment(run_every="2s", key="no-run-header")

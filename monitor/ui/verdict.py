@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 LINT = "bounds_lint"
 CLOCK = ("telemetry_gap", "dead_run")
 "Alerts of the monitor's clock: STALE and ENDED say the same already."
+SKEW_S = 300.0
+"A clock that is off by more is told, as `regimescope doctor` does."
 WAITING_TOO_LONG = 3.0
 "Median step times after which waiting for rollouts becomes the verdict."
 _ALARMS: Mapping[str, tuple[str, Tone]] = {"critical": ("COLLAPSING", "critical"), "warning": ("WATCH", "watch")}
@@ -59,10 +61,16 @@ def is_snoozed(alert: AlertRow, last_step: int | None) -> bool:
 
 
 def verdict(
-    run: RunRow, live: Liveness, alerts: Sequence[AlertRow], warming: tuple[int, int], *, degraded: bool = False
+    run: RunRow,
+    live: Liveness,
+    alerts: Sequence[AlertRow],
+    warming: tuple[int, int],
+    *,
+    degraded: bool = False,
+    paused_by: str = "",
 ) -> Verdict:
     """The verdict of a run. warming: points seen and points needed by the detectors. degraded: the index cannot be
-    written, so nothing new of the run is seen, good or bad, and its silence is ours.
+    written, so nothing new of the run is seen, good or bad, and its silence is ours. paused_by: who asked, if known.
     """
     active = open_alerts(alerts, live.last_step)
     alarm = _alarm(active)
@@ -79,7 +87,8 @@ def verdict(
         )
         return Verdict(word="STALE", reason=reason, tone="stale", beside=beside)
     if live.state == "paused":
-        reason = f"at step {_step(live)}; it still reads commands"
+        by = f" by {paused_by}" if paused_by else ""
+        reason = f"at step {_step(live)}{by}; it still reads commands"
         return Verdict(word="PAUSED", reason=reason, tone="info", beside=beside)
     if alarm:
         return alarm
@@ -113,6 +122,23 @@ def state_s(run: RunRow, live: Liveness) -> float | None:
     if live.state_since is None or run.last_row_at is None:
         return None
     return max(0.0, run.last_row_at - live.state_since) + live.silent_s
+
+
+def skew_text(run: RunRow, live: Liveness, now: float) -> str:
+    """What to know when the trainer's clock is off by minutes; empty when it is not, or nothing has come since we look.
+
+    `now`: unix seconds of this machine. The run's newest line came `silent_s` ago by this clock.
+    """
+    if run.last_row_at is None or live.ended or live.stale:
+        return ""
+    off = run.last_row_at - (now - live.silent_s)
+    if abs(off) < SKEW_S:
+        return ""
+    which = "ahead of" if off > 0 else "behind"
+    return (
+        f"the trainer's clock is {span(abs(off))} {which} this machine's, or the files are copies: "
+        "set the clock of its host (NTP). Steps are in order all the same, times of day are not"
+    )
 
 
 def _quiet(run: RunRow, live: Liveness, warming: tuple[int, int]) -> Verdict:

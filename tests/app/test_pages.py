@@ -164,6 +164,7 @@ def labels(at):
 
 
 def test_first_run_says_where_it_looks_and_how_to_begin(desk):
+    desk.monitor.tick()
     words = shown(desk.open())
     assert "No data yet" in words
     assert str(desk.root) in words
@@ -359,6 +360,54 @@ def test_paused_can_be_resumed_and_steered(desk):
     assert "PAUSED" in shown(at)
     assert not button(at, "Resume").disabled
     assert button(at, "Pause").disabled
+
+
+def test_paused_by_a_command_says_who(desk):
+    recorder = desk.healthy()
+    command = desk.monitor.requests.submit(
+        desk.run_key("calm"), kind="pause", args={}, expect=None, by="bo", why="look"
+    )
+    recorder.ack(Ack(id=command.id, step=13, status="applied"))
+    recorder.state("paused", step=13)
+    desk.catch_up()
+    assert "at step 13 by bo" in shown(desk.open())
+
+
+def test_a_segment_of_a_newer_version_is_named_where_no_run_can_be_shown(desk):
+    folder = desk.root / "new" / "segments"
+    folder.mkdir(parents=True)
+    line = {"v": 99, "k": "header", "q": 0, "t": 1.0, "run": "x", "launch": "a", "writer": "regimescope 9.9"}
+    (folder / "r00000-1-1-0000.jsonl").write_text(json.dumps(line) + "\n")
+    for _ in range(4):
+        desk.monitor.tick()
+    words = shown(desk.open())
+    assert "wire version 99" in words and "pip install -U regimescope" in words
+
+
+def test_a_segment_that_was_cut_is_named_and_the_run_read_again(desk):
+    desk.healthy(steps=20)
+    (path,) = (desk.root / "calm" / "segments").glob("r*.jsonl")
+    data = path.read_bytes()
+    path.write_bytes(data[: data.index(b"\n", len(data) // 2) + 1])
+    desk.catch_up()
+    words = shown(desk.open())
+    assert "shortened or replaced after it was read" in words and path.name in words
+
+
+def test_an_index_that_is_behind_says_so_on_every_page(desk):
+    desk.healthy()
+    desk.monitor.progress.ticked(time.monotonic() - 40, {}, ["calm"], ["calm"])
+    for page in ("", "alerts"):
+        assert "The index is being rebuilt from the segments, for 4" in shown(desk.open(page))
+    desk.monitor.store.rebuilt = False
+    assert " s behind the segments: the newest steps are missing" in shown(desk.open())
+    desk.monitor.progress.idle(time.monotonic())
+    assert "behind the segments" not in shown(desk.open())
+
+
+def test_before_the_first_look_the_page_reads_instead_of_claiming_that_there_is_nothing(desk):
+    words = shown(desk.open())
+    assert "Reading the runs" in words and "No data yet" not in words
 
 
 def test_read_only_has_no_control_page_and_no_buttons(desk):

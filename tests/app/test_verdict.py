@@ -6,7 +6,7 @@ import pytest
 
 from regimescope.monitor.live import Liveness
 from regimescope.monitor.query import AlertRow, RunRow
-from regimescope.monitor.ui.verdict import alert_line, is_snoozed, open_alerts, state_s, verdict
+from regimescope.monitor.ui.verdict import alert_line, is_snoozed, open_alerts, skew_text, state_s, verdict
 
 RUN = RunRow(
     run_key=1,
@@ -175,3 +175,24 @@ def test_stale_and_ended_say_how() -> None:
     )
     assert verdict(run(end_reason="finished"), live(ended=True), [], WARM).reason == "finished after step 449"
     assert verdict(run(end_reason="error"), live(ended=True), [], WARM).reason == "ended with an error after step 449"
+
+
+@pytest.mark.parametrize(
+    ("last_row_at", "said"),
+    [(1000.0, ""), (1250.0, ""), (1600.0, "10 min ahead of"), (100.0, "15 min behind"), (None, "")],
+)
+def test_a_clock_that_is_minutes_off_is_told(last_row_at, said):
+    text = skew_text(dataclasses.replace(RUN, last_row_at=last_row_at), LIVE, 1012.0)
+    assert said in text and bool(text) is bool(said)
+
+
+def test_no_word_of_a_clock_once_a_run_is_silent_or_over():
+    off = dataclasses.replace(RUN, last_row_at=9000.0)
+    for changes in ({"stale": True}, {"ended": True}):
+        assert skew_text(off, dataclasses.replace(LIVE, **changes), 1012.0) == ""
+
+
+def test_a_pause_names_who_asked_for_it():
+    paused = dataclasses.replace(LIVE, state="paused")
+    assert verdict(RUN, paused, [], WARM, paused_by="ana").reason == "at step 449 by ana; it still reads commands"
+    assert verdict(RUN, paused, [], WARM).reason == "at step 449; it still reads commands"

@@ -81,7 +81,7 @@ def with_words(root, text):
     while monitor.tick() or not alerts:  # the first walk over the root may come late
         with monitor.store.cursor() as con:
             alerts = query.alerts(con, 1)
-    assert {alert.slice for alert in alerts} & {f"env={env}" for env in PAYLOADS[:2]}, [(a.signature, a.slice) for a in alerts]
+    assert {alert.slice for alert in alerts} & {f"env={env}" for env in PAYLOADS[:2]}, alerts
     for alert in alerts:
         monitor.requests.mark(1, kind="acknowledge", alert_id=alert.alert_id, by=PAYLOADS[1], text=text)
         monitor.requests.mark(1, kind="note", alert_id=alert.alert_id, by=PAYLOADS[1], text=text)

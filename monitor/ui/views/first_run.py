@@ -6,7 +6,7 @@ The Overview shows the checklist alone while a run has no step.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import streamlit as st
 
@@ -20,14 +20,26 @@ recorder = Recorder({folder!r}, name="my run", objective="dispo")
 recorder.step(step, {{"reward_mean": reward, "accuracy": accuracy, "entropy_mean": entropy}})   # last line of each step
 recorder.end("finished")
 """
+_SKELETON_PX = 480
+_MOST = 8
+"Files that are named at most."
 DEMO = ("regimescope", "train", "--scenario", "length-collapse", "--pace", "3", "--run-dir")
 
 
 def render() -> None:
     """Draw the page; the header looks for the first run and reruns it."""
-    root = current().monitor.root
+    monitor = current().monitor
+    root = monitor.root
+    if not monitor.progress.ticks:
+        st.subheader("Reading the runs")
+        st.text(
+            f"The index is built from the segments below {root}. This page turns into the Overview by itself."
+        )
+        st.skeleton(_SKELETON_PX)
+        return
     st.subheader("No data yet")
     st.text(f"Waiting for rows in {root}. This page turns into the Overview by itself.")
+    _unread(monitor.problems)
     left, right = st.columns([3, 2], gap="large")
     with left:
         st.markdown("**See a real run collapse**: a tiny policy, slow enough to watch and to save")
@@ -37,6 +49,14 @@ def render() -> None:
         st.caption("Buckets, ratios and commands come next: docs/embedding.md.")
     with right:
         checklist(None, ())
+
+
+def _unread(problems: Mapping[str, str]) -> None:
+    """Files that are there and cannot be read: why no run is shown."""
+    if problems:
+        st.warning("Some files below this folder are not read:", icon=":material/folder_off:")
+        for path, why in sorted(problems.items())[:_MOST]:
+            st.text(f"{path}: {why}")
 
 
 def checklist(facts: RunFacts | None, names: Collection[str]) -> None:
