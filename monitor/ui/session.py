@@ -28,7 +28,7 @@ BROKEN = "page_broken"
 "Session key: a part of this page could not be read from the index, so the page is run again once it works."
 OF_A_RUN = (
     "a", "alert", "slice", "step", "id", "tok", "x0", "x1", "update", "pos_min", "pos_max", "neg_min", "neg_max",
-    "steps", "env", "len", "end",
+    "steps", "env", "len", "end", "rollback",
 )  # fmt: skip
 "Query parameters that mean nothing for another run."
 _PICKER = "run_picker"
