@@ -113,12 +113,17 @@ def read_said(monitor: Monitor, run_key: int) -> Said:
 
 def load_facts(ctx: Context, path: str) -> RunFacts | None:
     """The state of the run at this path below the root; None when it is gone. Raises StoreError."""
-    with ctx.monitor.store.cursor() as con:
+    return facts_of(ctx.monitor, path)
+
+
+def facts_of(monitor: Monitor, path: str) -> RunFacts | None:
+    """The same of a monitor without a server."""
+    with monitor.store.cursor() as con:
         run_key = query.run_key_of(con, path)
-    run = None if run_key is None else ctx.monitor.run(run_key)
+    run = None if run_key is None else monitor.run(run_key)
     if run is None:
         return None
-    said, live = read_said(ctx.monitor, run.run_key), ctx.monitor.liveness(run.run_key)
+    said, live = read_said(monitor, run.run_key), monitor.liveness(run.run_key)
     active = open_alerts(said.alerts, live.last_step)
     return RunFacts(
         run=run,
@@ -134,13 +139,13 @@ def load_facts(ctx: Context, path: str) -> RunFacts | None:
             run,
             live,
             said.alerts,
-            ctx.monitor.warming(run.run_key),
-            degraded=ctx.monitor.degraded is not None,
+            monitor.warming(run.run_key),
+            degraded=monitor.degraded is not None,
             paused_by=_paused_by(said.commands),
         ),
         remedy=_first(active, said.bounds),
         lint_remedy=_first([alert for alert in said.alerts if alert.signature == LINT and alert.open], said.bounds),
-        troubles=(*said.troubles, *_problems(ctx.monitor, run.path), *_skew(run, live)),
+        troubles=(*said.troubles, *_problems(monitor, run.path), *_skew(run, live)),
     )
 
 
