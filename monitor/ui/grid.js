@@ -5,7 +5,7 @@ const EVERY = 1000, HIDDEN = 10000, SLOWEST = 30000;
 
 export default function ({ data, parentElement }) {
   const root = parentElement.querySelector(".rs-grid");
-  const g = grids.get(root) ?? { root, epoch: "", last: -1, fails: 0, whole: {}, detail: null, marks: [], repeated: [], range: null, charts: [] };
+  const g = grids.get(root) ?? { root, epoch: "", last: -1, fails: 0, whole: {}, detail: null, marks: [], repeated: [], range: asked(), charts: [] };
   const before = g.data;
   g.data = data;
   if (!before || JSON.stringify(before.panels) !== JSON.stringify(data.panels)) build(g);
@@ -117,7 +117,7 @@ function build(g) {
     return c;
   });
   g.view?.disconnect();
-  g.view = new IntersectionObserver((seen) => seen.forEach((e) => inView(g, e)), { rootMargin: "300px" });
+  g.view = new IntersectionObserver((seen) => seen.forEach((e) => inView(g, e)), { rootMargin: "60px" });
   g.charts.forEach((c) => g.view.observe(c.box));
   box.replaceChildren(...g.charts.map((c) => c.box));
   Object.assign(g, { epoch: "", last: -1 });
@@ -158,6 +158,7 @@ const CONFIG = { displaylogo: false, responsive: false, modeBarButtons: [["zoom2
 function setRange(g, range) {
   if (JSON.stringify(range) === JSON.stringify(g.range)) return;
   g.range = range;
+  remember(range);
   for (const c of g.charts) {
     const axis = c.drawn && c.div._fullLayout.xaxis;
     if (!axis || (range ? !axis.autorange && axis.range[0] === range[0] && axis.range[1] === range[1] : axis.autorange)) continue;
@@ -166,6 +167,18 @@ function setRange(g, range) {
   clearTimeout(g.asking);
   if (range) g.asking = setTimeout(zoomed, 250, g);
   else if (g.detail) { g.detail = null; g.charts.forEach((c) => draw(g, c)); }
+}
+
+// the zoom lives in the address: a link or a reload shows the same steps
+function asked() {
+  const at = new URLSearchParams(location.search), range = ["x0", "x1"].map((key) => parseFloat(at.get(key)));
+  return range[0] < range[1] && range.every(Number.isFinite) ? range : null;
+}
+
+function remember(range) {
+  const to = new URL(location.href);
+  ["x0", "x1"].forEach((key, i) => (range ? to.searchParams.set(key, Number(range[i]).toFixed(1)) : to.searchParams.delete(key)));
+  history.replaceState(history.state, "", to);
 }
 
 // a thinned series is asked for again, finer, over what is shown

@@ -65,8 +65,13 @@ def test_grows_without_reload_and_keeps_zoom_and_nodes(page, server, record, wri
     tags = page.locator(".js-plotly-plot").evaluate_all("(all) => all.map((el) => el.dataset.tag)")
     assert tags == [str(i) for i in range(charts)], "charts were rebuilt"
     assert page.evaluate("() => window.untouched"), "the page was reloaded"
+    page.reload()
+    expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=30_000)
+    wait_points(page, 43)
+    assert page.evaluate(RANGE) == pytest.approx(zoomed, abs=0.1), "the address does not keep the zoom"
     page.locator(".js-plotly-plot .nsewdrag").first.dblclick()
     page.wait_for_function(f"() => ({RANGE})()[1] >= 42 && ({RANGE})()[0] <= 0")
+    assert "x0=" not in page.url
 
 
 def test_a_chart_out_of_view_waits_and_is_whole_when_one_scrolls_to_it(page, server, record, write_step):
