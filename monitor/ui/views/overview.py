@@ -1,6 +1,7 @@
 """Overview: five answers in a fixed order, tiles with their change against 50 steps ago, then the live grid.
 
-Answers and tiles are a fragment of 2 s; the grid updates itself and is mounted once per run, slice and set of panels.
+Answers and tiles are a fragment of 5 s: a redraw costs the browser more than a new point in every chart. The grid
+updates itself and is mounted once per run, slice and set of panels.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def render() -> None:
         _grid(run, slice_id, names)
 
 
-@st.fragment(run_every="2s", key="overview")
+@st.fragment(run_every="5s", key="overview")
 def _live_part(path: str, names: frozenset[str], has_steps: bool) -> None:
     ctx = current()
     with plain_errors("The answers"):
