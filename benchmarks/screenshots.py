@@ -23,7 +23,10 @@ from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
 
 REPOSITORY = Path(__file__).parents[1]
 README_IMAGE = REPOSITORY / "docs" / "images" / "overview.png"
-PAGES = {"overview": "/", "alerts": "/alerts", "control": "/control"}
+PAGES = {
+    name: "/" + ("" if name == "overview" else name)
+    for name in ("overview", "regimes", "alerts", "rollouts", "control", "forensics", "settings")
+}
 SIZES = ((1440, 900), (1024, 768))
 Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")

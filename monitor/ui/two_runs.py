@@ -14,6 +14,7 @@ from regimescope.monitor import query
 from regimescope.monitor.compare import By, Curve, Divergence, differing, diverged, flat, place
 from regimescope.monitor.departures import MAX_POINTS, Departure, Watched, departure, watched_metrics
 from regimescope.monitor.query import AlertRow, RunRow
+from regimescope.monitor.timeline import read_launches
 from regimescope.monitor.ui.facts import RunFacts
 from regimescope.monitor.ui.texts import bound_label, number, signature_text, weight
 from regimescope.monitor.ui.verdict import LINT, of_slice
@@ -57,7 +58,7 @@ def read_side(con: query.Connection, facts: RunFacts, rules: Rules) -> Side:
     names = frozenset(query.metric_names(con, key))
     first, last = stretch(first_onset(facts.alerts), facts.run.last_step)
     points = query.history(con, key, 0, [w.name for w in watched if w.name in names], (first, last))
-    moved = reseats(facts)
+    moved = sorted([*reseats(facts), *(launch.first_step for launch in read_launches(con, key)[1:])])
     found = (departure(points[w.name].steps.tolist(), points[w.name].values.tolist(), w, rules, moved)
              for w in watched if w.name in points)  # fmt: skip
     tokens = query.history(con, key, 0, [TOKENS]) if TOKENS in names else {}

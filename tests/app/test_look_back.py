@@ -15,6 +15,7 @@ from regimescope.monitor.segments import find_runs
 from regimescope.monitor.service import Monitor
 from regimescope.monitor.store import Store
 from regimescope.monitor.ui import context, header
+from regimescope.monitor.ui.views import rules
 from regimescope.monitor.ui.views.forensics import report_json
 
 MAIN = Path(header.__file__).parent / "main.py"
@@ -180,7 +181,7 @@ def test_one_run_alone_has_its_order_of_changes_and_its_settings(desk, record):
     write_sick(record(desk.root / "sick", config={"update": {"lr": 0.1}}))
     at = desk.open("forensics", run="sick")
     text, cells = words(at), tables(at)
-    assert "There is one run below this root" in text and "A: sick" in text
+    assert "There is one run below this root" in text and "A: sick, as of step 47" in text
     assert {"Length down", "Accuracy collapse", "alert, critical"} <= set(cells)
     assert {"config.update.lr", "0.1"} <= set(cells)
     assert "Not logged by A: Rep-4, Truncated" in text
@@ -193,7 +194,7 @@ def test_two_runs_say_where_they_go_apart_and_what_differs(desk, record):
     write_calm(record(desk.root / "calm", config={"lr": 0.2, "seed": 1}))
     at = desk.open("forensics", a="sick", b="calm")
     text = words(at)
-    assert "A: sick" in text and "B: calm" in text
+    assert "A: sick, as of step 47" in text and "B: calm" in text
     assert "A goes away from B first in Accuracy, at step 32: 0.473 against 0.62." in text
     cells = tables(at)
     assert {"config.lr", "0.1", "0.2"} <= set(cells) and "config.seed" not in cells
@@ -266,6 +267,27 @@ def test_the_download_is_what_check_prints(desk, record):
     report = json.loads(report_json(context.current(), "sick"))
     assert report["verdict"] == "critical" and report["run"] == "sick"
     assert report_json(context.current(), "gone") == "{}"
+
+
+def test_settings_waits_while_another_replay_runs(desk, record):
+    write_sick(record(desk.root / "sick"))
+    at = desk.open("settings", run="sick")
+    at.toggle[0].set_value(False).run()
+    with rules._BUSY:
+        click(at, "Replay this run")
+    assert "Another replay is running" in words(at)
+    click(at, "Replay this run")
+    assert "steps replayed" in words(at)
+
+
+@pytest.mark.parametrize("command", [("serve",), ("check", "calm")])
+def test_rules_that_cannot_be_used_end_a_command_with_one_line(launch, tmp_path, record, command):
+    write_calm(record(tmp_path / "calm"), 3)
+    (tmp_path / "rules.toml").write_text('[[rule]]\nname = "lenght_collapse"\n')
+    process = launch(["-m", "regimescope.cli", *command], tmp_path, REGIMESCOPE_PORT="0")
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 2, out
+    assert "did you mean 'length_collapse'" in out and "Traceback" not in out
 
 
 # ---- in Chromium

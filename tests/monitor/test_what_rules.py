@@ -92,3 +92,20 @@ def test_a_monitor_started_over_the_lines_finds_the_same_as_the_trial(tried, col
     with again.store.cursor() as con:
         found = found_now(query.alerts(con, 1))
     assert sorted(found, key=str) == sorted(trial.found, key=str)
+
+
+def test_what_a_later_launch_did_again_does_not_count(trainer, watch):
+    with trainer.open(launch="a") as recorder:
+        for step in range(30):
+            trainer.step(recorder, step, **trainer.collapsing(step))
+    with trainer.open(launch="b", start="resume", first_step=15) as recorder:
+        for step in range(15, 40):
+            trainer.step(recorder, step)
+    monitor = watch()
+    monitor.catch_up()
+    with monitor.store.cursor() as con:
+        trial = try_rules(con, query.run_by_key(con, 1), monitor.rules, limit_s=60)
+        alerts = query.alerts(con, 1)
+    assert [a for a in alerts if a.superseded and a.signature == "length_collapse"]
+    assert not [f for f in trial.found if f.signature == "length_collapse"]
+    assert {c.kind for c in changes_of(found_now(alerts), trial)} <= {"stays"}

@@ -52,7 +52,7 @@ def render() -> None:
     ctx, run = current(), chosen_run()
     with plain_errors("The runs"):
         with ctx.monitor.store.cursor() as con:
-            paths = sorted(r.path for r in query.list_runs(con))
+            paths = query.run_paths(con)
         _follow_a(run.path, paths)
         facts = load_facts(ctx, run.path)
         if facts is None:
@@ -192,7 +192,7 @@ def _aligned(a: Side, b: Side | None, by: By) -> tuple[By, tuple[int, int]]:
 
 def _order(side: Side, letter: str, watched: Sequence[Watched], by: By) -> None:
     rows = order_rows(side, watched, side.onset if by == "onset" else None)
-    st.text(f"{letter}: {side.run.path}")
+    st.text(f"{letter}: {side.run.path}, as of step {side.run.last_step:,}")
     st.text(first_sentence(rows))
     if rows:
         st.dataframe(rows, hide_index=True, height="auto", alt=f"Changes of run {letter} by step")

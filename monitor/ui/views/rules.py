@@ -1,10 +1,12 @@
 """The thresholds of Settings: change some, replay this run with them, copy the lines; below it every rule as it is.
 
-A change lives in this browser until the page is closed. The replay has suites of its own and ends after LIMIT_S.
+A change lives in this browser until the page is closed. The replay has suites of its own and ends after LIMIT_S; one
+runs at a time, so that many viewers cannot slow the monitor down.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +38,7 @@ _CHANGES = "settings_changes"
 _RESULT = "settings_result"
 _RULE = "settings_rule"
 _COLUMNS = 5
+_BUSY = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,7 @@ def try_change(ctx: Context, facts: RunFacts) -> None:
     with left:
         rule = st.selectbox("Rule", names, key=_RULE, index=_first(names, facts))
     with right:
-        st.caption(ctx.monitor.rules[rule].text)
+        st.text(ctx.monitor.rules[rule].text)
     _fields(ctx.monitor.rules, [t for t in found if t.rule == rule])
     changes = _changes(found)
     _buttons(ctx, facts, changes)
@@ -167,8 +170,15 @@ def _buttons(ctx: Context, facts: RunFacts, changes: Mapping[Name, Value]) -> No
         go = st.button("Replay this run", icon=":material/replay:", type="primary", disabled=not changes)
         st.button("Undo all changes", icon=":material/undo:", disabled=not changes, on_click=_forget)
         st.caption(_listed(changes) if changes else "Change a number or the switch, then replay.")
-    if go:
+    if not go:
+        return
+    if not _BUSY.acquire(blocking=False):
+        st.warning("Another replay is running in this server: try again in a moment.", icon=":material/hourglass:")
+        return
+    try:
         _replay(ctx, facts, changes)
+    finally:
+        _BUSY.release()
 
 
 def _listed(changes: Mapping[Name, Value]) -> str:
