@@ -58,7 +58,7 @@ def incident_timeline(
     have the last lane.
     """
     ink = colors(theme)
-    figure = _figure(ink)
+    figure = base_figure(ink)
     order = sorted(
         {alert.signature for alert in alerts}, key=lambda s: min(a.step_onset for a in alerts if a.signature == s)
     )
@@ -75,7 +75,7 @@ def incident_timeline(
         fixedrange=True,
     )
     figure.update_xaxes(
-        range=_padded(min([alert.step_onset for alert in alerts] + [mark.step for mark in marks] + [0]), last_step)
+        range=padded(min([alert.step_onset for alert in alerts] + [mark.step for mark in marks] + [0]), last_step)
     )
     return figure
 
@@ -166,7 +166,7 @@ def evidence_chart(
     """
     ink = colors(theme)
     color = ink[SEVERITY_TONE.get(alert.severity, "info")]
-    figure = _figure(ink)
+    figure = base_figure(ink)
     figure.add_scatter(
         x=series.steps,
         y=series.values,
@@ -188,7 +188,7 @@ def evidence_chart(
         _mark_line(figure, mark, ink, 9 if len(inside) <= _MANY else 5)
     figure.update_layout(height=330, showlegend=False, hovermode="x")
     figure.update_yaxes(title={"text": f"{escape(metric)}, {unit}" if unit else escape(metric), "font": {"size": 12}})
-    figure.update_xaxes(range=_padded(first, last), title={"text": "step", "font": {"size": 12}})
+    figure.update_xaxes(range=padded(first, last), title={"text": "step", "font": {"size": 12}})
     return figure
 
 
@@ -236,7 +236,8 @@ def _mark_line(figure: go.Figure, mark: Mark, ink: Mapping[str, str], size: int)
     )
 
 
-def _figure(ink: Mapping[str, str]) -> go.Figure:
+def base_figure(ink: Mapping[str, str]) -> go.Figure:
+    """An empty figure with our margins, fonts and grid; `y2` is the axis of marks at the edge."""
     figure = go.Figure()
     figure.update_layout(
         margin={"l": 8, "r": 12, "t": 28, "b": 8},
@@ -252,6 +253,7 @@ def _figure(ink: Mapping[str, str]) -> go.Figure:
     return figure
 
 
-def _padded(low: int, high: int) -> list[float]:
+def padded(low: int, high: int) -> list[float]:
+    """The range of an axis that shows these steps."""
     pad = max(0.5, 0.02 * (high - low))
     return [low - pad, high + pad]

@@ -17,10 +17,12 @@ from streamlit.util import calc_hash
 from regimescope.monitor import Bounds, SignBounds, TokenStats, WeightRule, live, query
 from regimescope.monitor.control import Ack, Command, ControlFolder
 from regimescope.monitor.query import BoundChange
+from regimescope.monitor.scores import MOST, scores
 from regimescope.monitor.segments import find_runs
 from regimescope.monitor.service import Monitor
 from regimescope.monitor.store import Store
-from regimescope.monitor.ui import context, header
+from regimescope.monitor.ui import context, header, session
+from regimescope.monitor.ui.figures_score import score_chart
 from regimescope.monitor.ui.session import page_style
 from regimescope.monitor.ui.views.advice import prediction_lines
 from regimescope.monitor.ui.views.review import Request, tightens_negative
@@ -259,7 +261,7 @@ def test_the_alert_card_gives_times_reasons_and_the_way_out(desk):
     assert "Which bound to move" in words and "](" not in words, "the runbook stands there, without dead links"
     assert "Real runs, lab runs of fresh seeds: none in" in words and "Generated runs: none in" in words
     assert "No prediction: No histogram over log r" in words
-    assert len(at.get("plotly_chart")) == 2
+    assert len(at.get("plotly_chart")) == 3, "timeline, evidence, score"
 
 
 def test_the_last_good_checkpoint_leads_to_a_rollback_where_the_trainer_can_do_one(desk):
@@ -269,6 +271,20 @@ def test_the_last_good_checkpoint_leads_to_a_rollback_where_the_trainer_can_do_o
     (link,) = [link.proto for link in at.get("page_link") if "Roll back" in link.proto.label]
     assert "checkpoint of step 20" in link.label
     assert "rollback=20" in link.query_string and "alert=" in link.query_string
+
+
+def test_the_score_of_an_alert_comes_from_the_stored_steps_as_the_detectors_saw_them(desk):
+    desk.collapsing()
+    with desk.monitor.store.cursor() as con:
+        scored = [a for a in query.alerts(con, 1) if a.score is not None and a.step_last == 47 and a.state == "firing"]
+        assert len(scored) > 2
+        for alert in scored:
+            found = scores(con, 1, alert, desk.monitor.rules, first=10, last=47)
+            assert found.steps == list(range(10, 48)) and found.values[-1] == pytest.approx(alert.score)
+            assert not any(found.values[:10]), "quiet while nothing is wrong"
+        assert scores(con, 1, scored[0], desk.monitor.rules, first=0, last=MOST + 1) is None
+    chart = score_chart(found, scored[0], first=10, last=47, theme="dark")
+    assert chart.layout.shapes[0].y0 == 1 and chart.layout.yaxis.range[1] > max(v for v in found.values if v)
 
 
 def test_incidents_name_their_cause_and_what_came_with_it(desk):
@@ -430,11 +446,30 @@ def test_an_observed_run_takes_no_commands(desk, record, write_step):
     assert all(element.disabled for element in at.button)
 
 
-def test_a_run_is_looked_up_and_never_a_path(desk):
+def test_a_run_is_looked_up_and_never_a_path(desk, monkeypatch):
+    monkeypatch.setattr(session, "WAIT_S", 0.0)
     desk.healthy()
     at = desk.open(run="../../etc")
     assert "not below this root" in shown(at)
     assert at.query_params["run"] in ("calm", ["calm"])
+
+
+def test_a_link_to_a_run_that_is_not_here_yet_waits_for_it_and_keeps_its_address(desk):
+    desk.healthy()
+    at = desk.open(run="late")
+    assert "not here yet" in shown(at) and "Alive?" not in shown(at)
+    assert at.query_params["run"] in ("late", ["late"])
+    desk.healthy("late")
+    at.run()
+    assert "not here yet" not in shown(at) and "Alive?" in shown(at)
+    assert at.query_params["run"] in ("late", ["late"]) and at.selectbox[0].value == "late"
+
+
+def test_another_run_can_be_picked_while_one_waits(desk):
+    desk.healthy()
+    at = desk.open(run="late")
+    at.selectbox[0].set_value("calm").run()
+    assert "Alive?" in shown(at) and at.query_params["run"] in ("calm", ["calm"])
 
 
 def test_text_of_a_run_is_never_markup(desk, record, write_step):

@@ -15,11 +15,14 @@ from regimescope.detectors import Rules, load_rules
 from regimescope.detectors.advice import attribution
 from regimescope.monitor import query
 from regimescope.monitor.cells import cell
+from regimescope.monitor.memo import Memo
 from regimescope.monitor.query import AlertRow, Series
+from regimescope.monitor.scores import scores
 from regimescope.monitor.ui import false_alarms
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.facts import RunFacts
 from regimescope.monitor.ui.figures import CONFIG, SEVERITY_TONE, Mark, baseline, evidence_chart, window
+from regimescope.monitor.ui.figures_score import score_chart
 from regimescope.monitor.ui.header import badge
 from regimescope.monitor.ui.palette import Tone
 from regimescope.monitor.ui.runbook import runbook
@@ -37,6 +40,7 @@ from regimescope.monitor.ui.views.worst_rollouts import worst_rollouts
 
 _POINTS = 600
 "Points of the evidence chart."
+_scores: Memo[Series | None] = Memo()
 _TONES: Mapping[str, Tone] = {"critical": "critical", "watch": "watch", "info": "info"}
 
 
@@ -133,6 +137,7 @@ def _evidence(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[Ma
         )
         words = f"{metric} around the onset at step {alert.step_onset}, detected at step {alert.step_detected}"
         st.plotly_chart(figure, theme=None, config=dict(CONFIG), key="evidence", alt=words)
+        _score(ctx, facts, alert, marks)
         if series.nonfinite_count:
             st.caption(f"{plural(series.nonfinite_count, 'point')} are not finite and have no place on the chart.")
     with st.expander("All evidence"):
@@ -141,6 +146,24 @@ def _evidence(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[Ma
             for name, value in alert.evidence.items()
         ]
         st.dataframe(rows, hide_index=True, height="content", alt="Evidence of this alert")
+
+
+def _score(ctx: Context, facts: RunFacts, alert: AlertRow, marks: Sequence[Mark]) -> None:
+    """The rule's score below its metric, where it has one and the replay is short."""
+    if alert.score is None or alert.signature == LINT:
+        return
+    first, last = window(alert, marks, facts.live.last_step or alert.step_last)
+    key = (ctx.monitor.store.instance, facts.run.run_key, alert.alert_id)
+
+    def read() -> Series | None:
+        with ctx.monitor.store.cursor() as con:
+            return scores(con, facts.run.run_key, alert, ctx.monitor.rules, first=first, last=last)
+
+    series = _scores.get(key, (first, last, alert.step_last), read)
+    if series is not None and any(value is not None for value in series.values):
+        figure = score_chart(series, alert, first=first, last=last, theme=theme())
+        words = "Score of the rule over steps; it has fired above 1, the threshold"
+        st.plotly_chart(figure, theme=None, config=dict(CONFIG), key="score", alt=words)
 
 
 def _series(ctx: Context, facts: RunFacts, alert: AlertRow, metric: str, marks: Sequence[Mark]) -> Series:
