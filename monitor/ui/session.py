@@ -6,6 +6,7 @@ run in the URL is looked up among the known runs; it is never taken for a path.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import duckdb
 import streamlit as st
 from streamlit.navigation.page import Page
 
+from regimescope.monitor import query
 from regimescope.monitor.errors import RegimescopeError
 from regimescope.monitor.store import is_unusable
 from regimescope.monitor.ui.context import Context, current
@@ -33,6 +35,10 @@ OF_A_RUN = (
 "Query parameters that mean nothing for another run."
 _PICKER = "run_picker"
 _UNLOCKED = "control_unlocked"
+_AWAITED = "run_awaited"
+"Session key: a run of the address that was not in the index, and since when it is waited for."
+WAIT_S = 15.0
+"So long."
 
 
 def remember_pages(pages: Mapping[str, Page]) -> None:
@@ -55,10 +61,13 @@ def page_link(name: str, label: str, *, icon: str | None = None, **where: object
 def choose_run(runs: Sequence[RunRow]) -> RunRow:
     """Draw the run picker and return the chosen run; there is at least one.
 
-    The URL wins, then what this browser looked at last, then the newest run that is alive.
+    The URL wins, then what this browser looked at last, then the newest run that is alive. A run of the URL that is not
+    in the index yet is waited for: a link may be opened in the second in which its run starts.
     """
     by_path = {run.path: run for run in runs}
     wanted = st.query_params.get("run") or st.session_state.get("run_path")
+    if wanted is not None and wanted not in by_path and _awaited(wanted):
+        _wait(wanted, list(by_path))
     if wanted is not None and wanted not in by_path:
         st.warning(
             "This address names a run that is not below this root: showing the newest.", icon=":material/link_off:"
@@ -72,6 +81,40 @@ def choose_run(runs: Sequence[RunRow]) -> RunRow:
     if st.query_params.get("run") != wanted:
         st.query_params["run"] = wanted
     return by_path[wanted]
+
+
+def _awaited(path: str) -> bool:
+    """Whether this address is still waited for."""
+    known, since = st.session_state.get(_AWAITED, (None, 0.0))
+    if known != path:
+        since = time.monotonic()
+        st.session_state[_AWAITED] = (path, since)
+    return time.monotonic() - float(since) < WAIT_S
+
+
+def _wait(path: str, others: list[str]) -> None:
+    """Say so in place of a page, which is run again when the run is there or the time is over; the address stays."""
+    st.session_state[_PICKER] = None
+    st.selectbox(
+        "Run",
+        others,
+        index=None,
+        key=_PICKER,
+        label_visibility="collapsed",
+        on_change=_picked,
+        placeholder="Another run",
+    )
+    st.info("The run of this address is not here yet: waiting for it.", icon=":material/hourglass_top:")
+    _look_again(path)
+    st.stop()
+
+
+@st.fragment(run_every="1s", key="awaited-run")
+def _look_again(path: str) -> None:
+    with current().monitor.store.cursor() as con:
+        found = query.run_key_of(con, path) is not None
+    if found or not _awaited(path):
+        st.rerun(scope="app")
 
 
 def _picked() -> None:
