@@ -9,6 +9,7 @@ RegimescopeError
 ├── RulesFileError     a rules.toml below the root that cannot be used
 ├── ImportFailed       a foreign log that cannot be imported
 ├── LintError          settings of a framework that cannot be read
+├── ReportError        a report that cannot be written
 ├── RolloutError       a Parquet file of rollouts that cannot be read
 ├── StoreError         the index cannot be used
 │   └── StoreOwned     another process owns the index of this root
@@ -49,6 +50,10 @@ class ImportFailed(RegimescopeError):
 
 
 class LintError(RegimescopeError):
+    pass
+
+
+class ReportError(RegimescopeError):
     pass
 
 

@@ -45,6 +45,10 @@ COMMANDS = {
     "watch": Command(
         "regimescope.monitor.imports.command", "monitor", "feed a growing log of any trainer into a run", (), "watch"
     ),
+    "report": Command("regimescope.monitor.report.command", "monitor", "what happened in a run or a log, as one file"),
+    "compare": Command(
+        "regimescope.monitor.report.compare", "monitor", "two runs or logs: what differs, and where first"
+    ),
     "lint": Command(
         "regimescope.monitor.lint", "", "the window a framework makes of its clip settings, and what it courts"
     ),

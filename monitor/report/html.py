@@ -1,0 +1,207 @@
+"""A report as one HTML file that opens from disk: no script, nothing fetched, every text of a run escaped.
+
+`html(findings)`; `page(title, parts)` for other reports of the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from regimescope.monitor.report.charts import Chart, Line, shown, svg
+from regimescope.monitor.report.gather import Findings, counting
+from regimescope.monitor.ui.palette import Theme, colors
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_TONES = {"critical": "critical", "warning": "watch", "info": "info", "ok": "ok"}
+_NOTHING = "<p>None.</p>"
+
+
+def html(found: Findings) -> str:
+    """The file."""
+    report = found.report
+    parts = [
+        f"<h1>{escape(found.name)}</h1>",
+        f'<p class="muted">{escape(_origin(found))}</p>',
+        f'<p class="verdict" style="--tone:var(--{_TONES[report.verdict]})">{escape(found.verdict)}</p>',
+        *_alerts(found),
+        _section("What moved first", _moved(found)),
+        _section("Evidence", charts(found.charts)),
+        _section("Which regime drives it", f"<p>{escape(found.attribution)}</p>"),
+    ]
+    if report.lint or found.bounds:
+        parts.append(_section("Bounds", _bounds(found)))
+    if found.rollouts:
+        parts.append(_section("Responses that show it", "".join(_rollouts(found))))
+    parts.append(_section("What could not be seen", _blind(found)))
+    parts.append(_section("Where the numbers come from", "".join(_sources(found))))
+    return page(f"{found.name}: report", parts)
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """A whole file around these parts, which are markup already."""
+    css = (Path(__file__).parent / "report.css").read_text("utf-8")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_palette()}\n{css}</style></head>\n<body>\n" + "\n".join(parts) + "\n</body></html>\n"
+    )
+
+
+def _palette() -> str:
+    """Colours as variables and as classes of the curves, for both themes."""
+
+    def rules(theme: Theme) -> str:
+        return "".join(f"--{name}:{value};" for name, value in colors(theme).items())
+
+    classes = "".join(
+        f".line-{name}{{stroke:var(--{name})}}.fill-{name}{{fill:var(--{name})}}" for name in colors("light")
+    )
+    dark = f"@media (prefers-color-scheme: dark){{:root{{{rules('dark')}}}}}"
+    return f":root{{{rules('light')}}}\n{dark}\n{classes}"
+
+
+def _section(title: str, body: str) -> str:
+    return f"<h2>{escape(title)}</h2>\n{body or _NOTHING}"
+
+
+def _origin(found: Findings) -> str:
+    report = found.report
+    log = report.log
+    read = (
+        f"read as {log['format']}" + (f", keys of {log['framework']}" if log["framework"] else "")
+        if log
+        else "recorded"
+    )
+    last = "" if report.last_step is None else f", last step {report.last_step:,}"
+    return f"{read}; {report.steps:,} steps{last}; made by {found.made_by}"
+
+
+def _alerts(found: Findings) -> list[str]:
+    alerts = counting(found.report)
+    if not alerts:
+        return []
+    parts = ["<h2>What was found, and what to do</h2>"]
+    for alert in alerts:
+        tone = _TONES[str(alert["severity"])]
+        where = f" ({escape(str(alert['slice']))})" if alert["slice"] else ""
+        parts.append(
+            f'<h3><span class="word" style="--tone:var(--{tone})">{escape(str(alert["severity"]))}</span> '
+            f"{escape(str(alert['title']))}{where}</h3>"
+            f"<p>Onset step {alert['step_onset']}, detected step {alert['step_detected']}, "
+            f"{escape(str(alert['state']))}. {escape(str(alert['text']))}</p>"
+        )
+        parts += [f"<p><b>{name}</b> {escape(text)}</p>" for name, text in advice(alert)]
+        commands = alert.get("commands")
+        if isinstance(commands, list) and commands:
+            parts.append(f"<pre>{escape(chr(10).join(map(str, commands)))}</pre>")
+    return parts
+
+
+def advice(alert: dict[str, object]) -> list[tuple[str, str]]:
+    """Cause, remedy and what stands against it, as far as they are known."""
+    remedy = alert["remedy"]
+    text = str(remedy.get("text") or "") if isinstance(remedy, dict) else ""
+    said = [
+        ("Cause:", str(alert.get("cause") or "")),
+        ("What to do:", text),
+        ("But:", str(alert.get("obstacle") or "")),
+    ]
+    return [(name, words) for name, words in said if words and not alert["inhibited_by"]]
+
+
+def _moved(found: Findings) -> str:
+    rows = [[f"{d.step:,}", what, f"{shown(d.before)} → {shown(d.after)}", f"{d.seen:,}"] for what, d in found.moved]
+    note = (
+        '<p class="muted">The step is where the change began, by the evidence that the rules use; a change alone is no '
+        "alert.</p>"
+    )
+    return (
+        table(["step", "what", "from → to", "sure at"], rows) + note if rows else "<p>Nothing left its reference.</p>"
+    )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of texts."""
+    cells = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>" if body else _NOTHING
+
+
+MARKS = "Solid line: onset. Dotted: detection. Dashed: bounds changed. Numbers beside the names: the last value."
+
+
+def charts(drawn: Sequence[Chart], note: str = MARKS) -> str:
+    """The charts in a grid, each with its key."""
+    figures = []
+    for chart in drawn:
+        picture = svg(chart)
+        keys = "".join(map(_key, chart.lines))
+        if picture:
+            figures.append(f"<figure><figcaption><b>{escape(chart.title)}</b>{keys}</figcaption>{picture}</figure>")
+    if not figures:
+        return ""
+    return f'<div class="charts">{"".join(figures)}</div><p class="muted">{escape(note)}</p>'
+
+
+def _key(line: Line) -> str:
+    dashed = " dashed" if line.dashed else ""
+    sample = f'<span class="key{dashed}" style="border-color:var(--{line.color})"></span>'
+    return f"<span>{sample}{escape(line.label)} {shown(line.y[-1])}</span>"
+
+
+def _bounds(found: Findings) -> str:
+    values = ", ".join(f"{name} {shown(value)}" for name, value in found.bounds.items())
+    parts = [f"<p>In force: {escape(values)} (absolute weights).</p>"] if values else []
+    parts += [
+        f"<p>From the configuration, no detection: {escape(str(alert['text']))}</p>" for alert in found.report.lint
+    ]
+    return "".join(parts)
+
+
+def _rollouts(found: Findings) -> list[str]:
+    parts, before = [], ""
+    for rollout in found.rollouts:
+        if rollout.why != before:
+            parts.append(f"<h3>{escape(rollout.why.capitalize())}</h3>")
+            before = rollout.why
+        parts.append(
+            f"<details><summary>Step {rollout.step:,}: {escape(rollout.line)}</summary>"
+            f"<pre>{escape(rollout.prompt)}</pre><pre>{escape(rollout.response)}</pre></details>"
+        )
+    return parts
+
+
+def _blind(found: Findings) -> str:
+    rows = grouped(found)
+    return table(["rules", "why", "what to log"], rows) if rows else "<p>All rules saw what they need.</p>"
+
+
+def grouped(found: Findings) -> list[list[str]]:
+    """Rules that could not see, those with the same reason together."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for blind in found.report.blind:
+        if blind["status"] != "warming":
+            by_reason.setdefault((str(blind["reason"]), str(blind["help"])), []).append(str(blind["rule"]))
+    return [[", ".join(rules), reason, text] for (reason, text), rules in by_reason.items()]
+
+
+def _sources(found: Findings) -> list[str]:
+    parts = []
+    if found.sources:
+        rows = [[s.name, s.source_key, s.transform or "", s.trust or ""] for s in found.sources]
+        parts.append(table(["ours", "key of the log", "transform", "trust"], rows))
+    log = found.report.log
+    if log is not None:
+        unmapped = log["unmapped"]
+        if isinstance(unmapped, list) and unmapped:
+            parts.append(f"<p>Kept under their own name: {escape(', '.join(map(str, unmapped)))}.</p>")
+        left_out = log["left_out"]
+        if isinstance(left_out, list):
+            parts += [f"<p>Note: {escape(str(note))}.</p>" for note in left_out]
+    else:
+        parts.append("<p>Recorded by the Recorder, under our own names (docs/metrics.md).</p>")
+    parts += [f"<p>Wrong with the files: {escape(text)}</p>" for text in found.report.troubles]
+    return parts
