@@ -277,11 +277,11 @@ def test_the_score_of_an_alert_comes_from_the_stored_steps_as_the_detectors_saw_
     desk.collapsing()
     with desk.monitor.store.cursor() as con:
         scored = [a for a in query.alerts(con, 1) if a.score is not None and a.step_last == 47 and a.state == "firing"]
-        assert len(scored) > 2
+        assert "length_collapse" in {a.signature for a in scored} and len(scored) > 2
         for alert in scored:
             found = scores(con, 1, alert, desk.monitor.rules, first=10, last=47)
             assert found.steps == list(range(10, 48)) and found.values[-1] == pytest.approx(alert.score)
-            assert not any(found.values[:10]), "quiet while nothing is wrong"
+            assert alert.signature != "length_collapse" or not any(found.values[:10]), "quiet while nothing is wrong"
         assert scores(con, 1, scored[0], desk.monitor.rules, first=0, last=MOST + 1) is None
     chart = score_chart(found, scored[0], first=10, last=47, theme="dark")
     assert chart.layout.shapes[0].y0 == 1 and chart.layout.yaxis.range[1] > max(v for v in found.values if v)
