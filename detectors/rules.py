@@ -13,6 +13,7 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -98,8 +99,9 @@ def load_rules(path: str | os.PathLike[str] | None = None) -> Rules:
     return build(load_table(path))
 
 
+@cache
 def default_text() -> str:
-    """rules.toml as it is shipped, with its comments."""
+    """rules.toml as it is shipped, with its comments; as it was when this process first asked."""
     return resources.files("regimescope.detectors").joinpath("rules.toml").read_text(encoding="utf-8")
 
 

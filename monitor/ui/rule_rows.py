@@ -32,6 +32,16 @@ def meaning(key: str, comment: str, core: Mapping[str, float]) -> str:
     return comment.strip(" .") or WHAT.get(name, "").format(cap=2 * core["h"])
 
 
+def counts(one: Threshold) -> bool:
+    """Whether a number counts points: those have no fraction. Evidence, effect and value may be whole by chance."""
+    return isinstance(one.value, int) and one.key.rpartition(".")[2] not in ("effect", "evidence", "value")
+
+
+def as_written(one: Threshold, value: float) -> int | float:
+    """A number as it goes into the file: whole where it is and rules.toml has a whole one."""
+    return int(value) if isinstance(one.value, int) and value == int(value) else value
+
+
 def by_level(found: Sequence[Threshold], width: int = 5) -> list[list[Threshold]]:
     """Lines of at most `width` fields: one per severity, then those that belong to none."""
     lines = []

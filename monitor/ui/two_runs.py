@@ -1,5 +1,5 @@
 """What Forensics knows about one run and about two: what changed and in which order, where two runs go apart, which
-settings differ. `read_side` asks the index; the rest is pure and gives rows of tables.
+settings differ. `side_of` asks the index; the rest is pure and gives rows of tables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from regimescope.detectors import Rules
 from regimescope.monitor import query
 from regimescope.monitor.compare import By, Curve, Divergence, differing, diverged, flat, place
 from regimescope.monitor.departures import MAX_POINTS, Departure, Watched, departure, watched_metrics
+from regimescope.monitor.memo import Memo
 from regimescope.monitor.query import AlertRow, RunRow
+from regimescope.monitor.service import Monitor
 from regimescope.monitor.timeline import read_launches
 from regimescope.monitor.ui.facts import RunFacts
 from regimescope.monitor.ui.texts import bound_label, number, signature_text, weight
@@ -50,6 +52,20 @@ class Side:
     def onset(self) -> int | None:
         """Where it began to fail: the first onset of a critical alert that counts, else of a warning; None = never."""
         return first_onset(self.facts.alerts)
+
+
+_sides: Memo[Side] = Memo()
+
+
+def side_of(monitor: Monitor, facts: RunFacts) -> Side:
+    """Read once as long as nothing new came. Raises duckdb.Error."""
+    key = facts.run.run_key
+
+    def read() -> Side:
+        with monitor.store.cursor() as con:
+            return read_side(con, facts, monitor.rules)
+
+    return _sides.get((monitor.store.instance, key), monitor.version(key), read)
 
 
 def read_side(con: query.Connection, facts: RunFacts, rules: Rules) -> Side:

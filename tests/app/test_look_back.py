@@ -145,6 +145,19 @@ def test_a_switched_off_rule_is_tried_too_and_a_later_change_asks_for_another_re
     assert "replay again" in words(at) and "1 alert goes" not in words(at)
 
 
+def test_a_whole_number_takes_a_fraction_where_it_counts_nothing(desk, record):
+    write_calm(record(desk.root / "calm"), 14)
+    at = desk.open("settings")
+    pick(at, "Rule", "length_collapse")
+    fields = {field.label: field for field in at.number_input}
+    fields["critical: evidence"].set_value(15.5).run()
+    assert "critical = { evidence = 15.5 }" in words(at)
+    next(field for field in at.number_input if field.label == "critical: evidence").set_value(12).run()
+    assert "critical = { evidence = 12 }" in words(at)
+    next(field for field in at.number_input if field.label == "critical: evidence").set_value(10).run()
+    assert "[[rule]]" not in words(at)
+
+
 def test_numbers_that_cannot_be_computed_with_are_said(desk, record):
     write_calm(record(desk.root / "calm"), 14)
     at = desk.open("settings")

@@ -27,8 +27,8 @@ from regimescope.monitor.ui.two_runs import (
     apart_rows,
     first_sentence,
     order_rows,
-    read_side,
     setting_rows,
+    side_of,
 )
 from regimescope.monitor.ui.views.curves import curves
 from regimescope.monitor.wire import plain
@@ -59,10 +59,9 @@ def render() -> None:
             st.warning("The folder of this run is gone.", icon=":material/folder_off:")
             return
         other, by = _head(ctx, run.path, paths)
-        with ctx.monitor.store.cursor() as con:
-            a = read_side(con, facts, ctx.monitor.rules)
-            found = None if other is None else load_facts(ctx, other)
-            b = None if found is None else read_side(con, found, ctx.monitor.rules)
+        a = side_of(ctx.monitor, facts)
+        found = None if other is None else load_facts(ctx, other)
+        b = None if found is None else side_of(ctx.monitor, found)
         _body(ctx, a, b, by)
 
 

@@ -28,7 +28,7 @@ from regimescope.monitor.thresholds import (
 )
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.facts import RunFacts
-from regimescope.monitor.ui.rule_rows import by_level, change_rows, meaning, rule_rows
+from regimescope.monitor.ui.rule_rows import as_written, by_level, change_rows, counts, meaning, rule_rows
 from regimescope.monitor.ui.texts import number
 from regimescope.monitor.what_rules import Change, Trial, changes_of, found_now, summary, try_rules
 
@@ -127,7 +127,7 @@ def _fields(rules: Rules, found: Sequence[Threshold]) -> None:
 
 
 def _field(one: Threshold, value: Value, hint: str) -> None:
-    whole = isinstance(one.value, int)
+    whole = counts(one)
     st.number_input(
         one.key.replace(".", ": ").replace("_", " "),
         min_value=0 if whole else 0.0,
@@ -156,7 +156,7 @@ def _note(one: Threshold) -> None:
     if value is None or value == one.value:
         held.pop((one.rule, one.key), None)
     else:
-        held[one.rule, one.key] = value
+        held[one.rule, one.key] = value if isinstance(value, bool) else as_written(one, value)
 
 
 def _changes(found: Sequence[Threshold]) -> dict[Name, Value]:
