@@ -1,7 +1,7 @@
 // One response token by token. Built from parallel arrays (tokens.py), a window of them at a time; hover, clicks and colours never go through
 // Python. Text goes in by textContent only.
 const viewers = new WeakMap();
-const WINDOW = 8192, COLUMNS = 240;
+const WINDOW = 8192;
 const RATIO = [-1, -0.5, -0.1, 0.1, 0.5, 1], MASS = [0, 0.1, 0.5, 1, 2];
 const SIDES = ["", "high", "low"];
 
@@ -12,7 +12,10 @@ export default function ({ data, parentElement }) {
   if (v.rev !== data.rev) load(v, data);
   else if (data.tok !== null && data.tok !== v.asked && data.tok !== v.sel) choose(v, data.tok);
   v.asked = data.tok;
-  return () => viewers.delete(root);
+  return () => {
+    window.navigation?.removeEventListener("currententrychange", v.keep);
+    viewers.delete(root);
+  };
 }
 
 const one = (v, name) => v.root.querySelector(name);
@@ -21,7 +24,9 @@ const group = (x) => x.toLocaleString("en");
 const value = (list, i) => { const x = list?.[i]; return typeof x === "string" ? Number(x) : x ?? null; };
 
 function wire(v) {
-  const text = one(v, ".rs-text");
+  v.keep = () => keep(v);
+  window.navigation?.addEventListener("currententrychange", v.keep);
+  const text = (v.box = one(v, ".rs-text"));
   text.addEventListener("mouseover", (e) => e.target.at !== undefined && inspect(v, e.target.at));
   text.addEventListener("mouseleave", () => inspect(v, v.sel));
   text.addEventListener("click", (e) => e.target.at !== undefined && choose(v, e.target.at, true));
@@ -38,37 +43,38 @@ function wire(v) {
 }
 
 function load(v, data) {
-  Object.assign(v, { d: data, rev: data.rev, n: data.count, sel: null, from: 0, map: null });
+  Object.assign(v, { d: data, rev: data.rev, n: data.count, sel: null, from: 0, told: { ...data.place, ...v.color } });
   for (const [name, colour] of Object.entries(data.scale)) v.root.style.setProperty(`--rs-${name}`, colour);
   const finite = (data.entropy ?? []).map((_, i) => value(data.entropy, i)).filter(Number.isFinite);
   v.top = finite.reduce((a, b) => Math.max(a, b), 0);
   v.can = { ratio: data.old && data.new, entropy: data.entropy, regime: data.bucket, mass: data.weight && data.advantage !== null, repetition: data.repeated };
-  v.mode = v.can[data.color] ? data.color : Object.keys(data.words.modes).find((m) => v.can[m]);
+  v.mode = [v.color?.color, data.color].find((m) => v.can[m]) ?? Object.keys(data.words.modes).find((m) => v.can[m]);
   bar(v);
   legend(v);
   rows(v);
   const at = data.tok !== null && data.tok < v.n ? data.tok : null;
   v.from = at === null ? 0 : Math.floor(at / WINDOW) * WINDOW;
   draw(v);
-  if (at === null) inspect(v, null);
-  else choose(v, at);
+  if (at !== null) return choose(v, at);
+  inspect(v, null);
+  tell(v, true);
 }
 
 function bar(v) {
-  const box = one(v, ".rs-bar"), d = v.d, clipped = [...(d.clip ?? "")].filter((c) => c !== "0").length;
-  const button = (text, action, why) => { const b = made("button", "", text); b.type = "button"; b.disabled = Boolean(why); b.title = why ?? ""; b.addEventListener("click", action); return b; };
+  const box = one(v, ".rs-bar"), d = v.d, clipped = d.clipped, why = d.words.why;
+  const button = (text, action, off) => { const b = made("button", "", text); b.type = "button"; b.disabled = Boolean(off); b.title = off ?? ""; b.addEventListener("click", action); return b; };
   v.modes = Object.entries(d.words.modes).map(([mode, name]) => {
-    const b = button(name, () => { v.mode = mode; recolour(v); remember("color", mode); }, v.can[mode] ? null : "not recorded");
+    const b = button(name, () => { v.mode = mode; v.color = { color: mode }; recolour(v); remember(v, "color", mode); }, v.can[mode] ? null : why.array);
     b.mode = mode;
     return b;
   });
-  const next = button(d.clip ? `Next clipped (${group(clipped)})` : "Next clipped", () => nextClipped(v), d.clip ? (clipped ? null : "no token is clipped") : "weights or ratios were not recorded");
+  const next = button(d.clip ? `Next clipped (${group(clipped)})` : "Next clipped", () => nextClipped(v), d.clip ? (clipped ? null : why.none) : why.clip);
   const parts = [...v.modes, made("span", "rs-gap")];
   if (d.loop) parts.push(button(`Loop starts at token ${group(d.loop.start)}`, () => choose(v, d.loop.start)));
   parts.push(next);
   if (v.n > WINDOW) {
     v.range = made("span", "rs-range");
-    const go = (by) => { v.from = Math.min(Math.floor((v.n - 1) / WINDOW) * WINDOW, Math.max(0, v.from + by * WINDOW)); draw(v); one(v, ".rs-text").scrollTop = 0; };
+    const go = (by) => { v.from = Math.min(Math.floor((v.n - 1) / WINDOW) * WINDOW, Math.max(0, v.from + by * WINDOW)); draw(v); v.box.scrollTop = 0; };
     parts.push(button("Earlier", () => go(-1)), v.range, button("Later", () => go(1)));
   }
   box.replaceChildren(...parts);
@@ -133,7 +139,7 @@ function draw(v) {
     v.spans.push(span);
     part.append(span);
   }
-  one(v, ".rs-text").replaceChildren(part);
+  v.box.replaceChildren(part);
   if (v.range) v.range.textContent = `tokens ${group(v.from)} to ${group(end - 1)} of ${group(v.n)}`;
   map(v);
 }
@@ -144,28 +150,19 @@ function recolour(v) {
 }
 
 function map(v) {
-  const svg = one(v, ".rs-map"), d = v.d, columns = Math.max(1, Math.min(COLUMNS, v.n));
-  const rect = (cls, x, y, w, h) => {
+  const svg = one(v, ".rs-map"), d = v.d, width = d.high.length, scale = width / v.n, parts = [];
+  const rect = (cls, x, w, y, height) => {
     const el = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-    Object.entries({ class: cls, x, y, width: w, height: h }).forEach((pair) => el.setAttribute(...pair));
-    return el;
+    Object.entries({ class: cls, x, y, width: w, height }).forEach((pair) => el.setAttribute(...pair));
+    parts.push(el);
   };
-  if (!v.map) {
-    const count = { 1: Array(columns).fill(0), 2: Array(columns).fill(0) }, size = Array(columns).fill(0);
-    for (let i = 0; i < v.n; i += 1) {
-      const at = Math.floor((i * columns) / v.n);
-      size[at] += 1;
-      if (d.clip && d.clip[i] !== "0") count[d.clip[i]][at] += 1;
-    }
-    v.map = [];
-    if (d.loop) v.map.push(rect("loop", (d.loop.start * columns) / v.n, 0, ((d.loop.end - d.loop.start) * columns) / v.n, 1));
-    for (const [k, cls] of [[1, "high"], [2, "low"]]) count[k].forEach((c, x) => c && v.map.push(rect(cls, x, k === 1 ? 1 - c / size[x] : 0, 1, c / size[x])));
-    const total = [1, 2].map((k) => count[k].reduce((a, b) => a + b, 0));
-    svg.setAttribute("viewBox", `0 0 ${columns} 1`);
-    svg.setAttribute("aria-label", d.clip ? `Of ${v.n} tokens ${total[0]} are clipped high and ${total[1]} low; a click goes there` : "Weights or ratios were not recorded");
-  }
-  const here = v.n > WINDOW ? [rect("here", (v.from * columns) / v.n, 0, (Math.min(WINDOW, v.n - v.from) * columns) / v.n, 1)] : [];
-  svg.replaceChildren(...v.map, ...here);
+  if (d.loop) rect("loop", d.loop.start * scale, (d.loop.end - d.loop.start) * scale, 0, 1);
+  d.high.forEach((share, x) => share && rect("high", x, 1, 1 - share, share));
+  d.low.forEach((share, x) => share && rect("low", x, 1, 0, share));
+  if (v.n > WINDOW) rect("here", v.from * scale, Math.min(WINDOW, v.n - v.from) * scale, 0, 1);
+  svg.setAttribute("viewBox", `0 0 ${width} 1`);
+  svg.setAttribute("aria-label", d.map);
+  svg.replaceChildren(...parts);
 }
 
 function choose(v, i, stay) {
@@ -173,10 +170,10 @@ function choose(v, i, stay) {
   v.sel = i;
   if (i < v.from || i >= v.from + WINDOW) { v.from = Math.floor(i / WINDOW) * WINDOW; draw(v); }
   for (const at of [before, i]) if (v.spans[at - v.from] && at !== null) v.spans[at - v.from].className = name(v, at);
-  const box = one(v, ".rs-text"), span = v.spans[i - v.from];
+  const box = v.box, span = v.spans[i - v.from];
   if (!stay && (span.offsetTop < box.scrollTop || span.offsetTop + span.offsetHeight > box.scrollTop + box.clientHeight)) box.scrollTop = span.offsetTop - box.clientHeight / 2;
   inspect(v, i);
-  remember("tok", i);
+  remember(v, "tok", i);
 }
 
 function nextClipped(v) {
@@ -187,10 +184,23 @@ function nextClipped(v) {
 }
 
 // the address says what is shown, so that a copied link opens it
-function remember(key, what) {
+function remember(v, key, what) {
+  v.told[key] = what;
+  tell(v);
+}
+
+// a link to the page one is on does not change the address in Streamlit 1.67: done here
+function tell(v, anew) {
   const url = new URL(window.location.href);
-  url.searchParams.set(key, what);
-  window.history.replaceState(window.history.state, "", url);
+  if (anew) url.searchParams.delete("tok");
+  Object.entries(v.told).forEach((pair) => url.searchParams.set(...pair));
+  if (url.href !== window.location.href) window.history.replaceState(window.history.state, "", url);
+}
+
+// a filter writes the address as Python knows it, without what was said here
+function keep(v) {
+  const at = new URLSearchParams(window.location.search);
+  if (at.get("step") === v.told.step && at.get("id") === v.told.id) tell(v);
 }
 
 function rows(v) {

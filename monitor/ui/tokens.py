@@ -1,6 +1,6 @@
 """The token viewer: one components.v2 component that colours a response token by token. Its browser side is tokens.js.
 
-    token_viewer(view, rev="run/31/0/12", tok=17, color="ratio")
+    token_viewer(view, rev="run/31/0/12", place={"step": "31", "id": "12"}, tok=17, color="ratio")
 
 Hover, clicks, colours and the window of 8,192 tokens stay in the browser; the address keeps the token and the colour.
 """
@@ -8,7 +8,7 @@ Hover, clicks, colours and the window of 8,192 tokens stay in the browser; the a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import streamlit as st
@@ -20,21 +20,28 @@ from regimescope.monitor.ui.texts import token_words, weight
 
 COLORS = ("ratio", "entropy", "regime", "mass", "repetition")
 "What tokens can be coloured by, as the address says it."
+COLUMNS = 240
+"Of the map, at most."
 _DIGITS = 7
 "Of float32."
 
 
-def token_viewer(view: TokenView, *, rev: str, tok: int | None, color: str | None) -> None:
-    """Draw it. rev: names the response; unchanged = nothing is built again. tok: token to open, from 0."""
-    _VIEWER(key="tokens", data=wire(view, rev=rev, tok=tok, color=color))
+def token_viewer(view: TokenView, *, rev: str, place: Mapping[str, str], tok: int | None, color: str | None) -> None:
+    """Draw it. rev: names the response; unchanged = nothing is built again. place: step and id in the address. tok:
+    token to open, from 0.
+    """
+    _VIEWER(key="tokens", data=wire(view, rev=rev, place=place, tok=tok, color=color))
 
 
-def wire(view: TokenView, *, rev: str, tok: int | None, color: str | None) -> dict[str, object]:
+def wire(
+    view: TokenView, *, rev: str, place: Mapping[str, str], tok: int | None, color: str | None
+) -> dict[str, object]:
     """What tokens.js reads. JSON: numbers that are not finite are the strings that Number() reads, unknown ones null;
     small numbers per token are digits of one string.
     """
     return {
         "rev": rev,
+        "place": dict(place),
         "tok": tok if tok is not None and 0 <= tok < view.count else None,
         "color": color if color in COLORS else COLORS[0],
         "count": view.count,
@@ -47,11 +54,32 @@ def wire(view: TokenView, *, rev: str, tok: int | None, color: str | None) -> di
         "advantage": None if view.advantage is None else _number(view.advantage),
         "bucket": None if view.bucket is None else "".join("-" if b is None else str(b) for b in view.bucket),
         "clip": None if view.clip is None else "".join(_SIDES[side] for side in view.clip),
+        **_clip_map(view),
         "repeated": None if view.repeated is None else "".join("1" if x else "0" for x in view.repeated),
         "loop": _loop(view.loop),
         "bounds": bounds_text(view),
         "scale": dict(palette()["entropy"]),
         "words": token_words(),
+    }
+
+
+def _clip_map(view: TokenView) -> dict[str, object]:
+    """The map above the text: share of clipped tokens by column, upwards and downwards, and the same in words."""
+    columns = max(1, min(COLUMNS, view.count))
+    high, low, size = [0.0] * columns, [0.0] * columns, [0] * columns
+    for at in range(view.count):
+        size[at * columns // view.count] += 1
+    for at, side in enumerate(view.clip or ()):
+        if side:
+            column = at * columns // view.count
+            (high if side == "high" else low)[column] += 1 / size[column]
+    above, below = view.clipped
+    words = f"Of {view.count:,} tokens {above:,} are clipped high and {below:,} low"
+    return {
+        "high": [round(share, 3) for share in high],
+        "low": [round(share, 3) for share in low],
+        "clipped": above + below,
+        "map": words if view.clip is not None else "Clipped tokens are not known",
     }
 
 

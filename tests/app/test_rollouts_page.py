@@ -158,16 +158,17 @@ def test_the_data_of_the_viewer_is_json_whatever_was_recorded(pages):
     with pages.monitor.store.cursor() as con:
         (row,) = query.rollouts(con, 1)
     found = rollout_tokens(pages.root / "demo", row)
-    sent = tokens.wire(token_view(row, found, rule=None, bounds=None), rev="r", tok=7, color="x")
+    sent = tokens.wire(token_view(row, found, rule=None, bounds=None), rev="r", place={"step": "0", "id": "0"}, tok=7, color="x")
     assert json.loads(json.dumps(sent, allow_nan=False)) == sent
     assert sent["old"] == [-1.0, -1.0, "NaN"] and sent["new"] == [-1.0, -0.5, "-Infinity"]
     assert sent["entropy"] == ["Infinity", 0.5, 0.1] and sent["bucket"] == "406"
     assert (sent["tok"], sent["color"], sent["bounds"]) == (None, "ratio", "not known")
 
 
-def test_the_script_is_small_and_no_path():
-    assert len(tokens.script().encode()) < 10 * 1024
-    assert "\n" in tokens.script()
+def test_the_script_is_small_no_path_and_tells_python_nothing():
+    script = tokens.script()
+    assert len(script.encode()) < 10 * 1024
+    assert "\n" in script and "setStateValue" not in script and "setTriggerValue" not in script
 
 
 # -- states --

@@ -83,7 +83,8 @@ def _texts(ctx: Context, run: RunRow, row: RolloutRow, tokens: RolloutTokens) ->
         return
     st.caption(" ".join(notes(view)))
     name = f"{run.run_key}/{row.launch_no}/{row.step}/{row.rank}/{row.sample_id}"
-    token_viewer(view, rev=name, tok=parse_number(st.query_params.get("tok")), color=st.query_params.get("color"))
+    tok, color = parse_number(st.query_params.get("tok")), st.query_params.get("color")
+    token_viewer(view, rev=name, place={"step": str(row.step), "id": kept_id(row)}, tok=tok, color=color)
 
 
 def _has_arrays(view: TokenView) -> bool:
