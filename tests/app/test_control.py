@@ -157,7 +157,7 @@ def test_a_change_that_moves_nothing_is_said_to(desk):
 def test_bounds_of_an_address_are_filled_in_or_refused_in_words(desk):
     at = desk.open(neg_min="0.25", pos_max="500", neg_max="<b>x</b>", pos_min="nan")
     words = shown(at)
-    assert "Filled in from the link: w_min of A<0 = 0.25" in words
+    assert "Filled in from the link: w_min of A<0 1 → 0.25" in words
     assert "w_max of A>0 = 500 is outside this run's limits 1 to 101: not filled in." in words
     assert "w_max of A<0 of this address is no number" in words and "w_min of A>0 of this address is no" in words
     assert "<b>" not in words

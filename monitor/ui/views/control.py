@@ -54,7 +54,7 @@ def render() -> None:
             _status(facts.run.path, facts.bounds.revision if facts.bounds else None, bool(obstacle), allowed)
         outcomes(facts.run.path, allowed)
         st.subheader("History")
-        command_history(facts.commands)
+        command_history(facts.commands, facts.alerts)
         open_review(facts.run.path)
 
 

@@ -5,6 +5,7 @@ that would change, and the button that opens the review. `editor(ctx, facts, all
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import streamlit as st
 
@@ -43,7 +44,7 @@ def editor(ctx: Context, facts: RunFacts, allowed: bool) -> Bounds | None:
     )
     suggested, linked = _suggested(facts), from_link(_link(), run.limits)
     _lint(facts, suggested)
-    given = _given(suggested, linked)
+    given = _given(suggested, linked, named_bounds(bounds.bounds))
     base = _base(facts, suggested, linked)
     _windows(run.limits, base, allowed)
     start, wanted = named_bounds(bounds.bounds), dict(named_bounds(bounds.bounds))
@@ -68,13 +69,14 @@ def _link() -> dict[str, str]:
     return {key: st.query_params[key] for key in PARAMETERS if key in st.query_params}
 
 
-def _given(suggested: Proposal | None, linked: Prefill) -> dict[str, float]:
+def _given(suggested: Proposal | None, linked: Prefill, now: Mapping[str, float]) -> dict[str, float]:
     """What the address fills in, said; explicit bounds win over the alert's proposal."""
     for problem in linked.problems:
         st.warning(problem, icon=":material/block:")
     if linked.values:
-        moves = ", ".join(f"{bound_label(name)} = {weight(value)}" for name, value in linked.values.items())
-        st.info(f"Filled in from the link: {moves}", icon=":material/link:")
+        moves = [f"{bound_label(n)} {weight(now[n])} → {weight(v)}" for n, v in linked.values.items() if v != now[n]]
+        said = ", ".join(moves) or "the bounds that are in force"
+        st.info(f"Filled in from the link: {said}", icon=":material/link:")
         return dict(linked.values)
     if suggested is not None:
         move = f"{bound_label(suggested.bound)} {weight(suggested.old)} → {weight(suggested.new)}"

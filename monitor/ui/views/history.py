@@ -11,7 +11,7 @@ import streamlit as st
 from regimescope.monitor.bounds import Bounds
 from regimescope.monitor.control import rollback_of
 from regimescope.monitor.errors import BoundsError, ControlError
-from regimescope.monitor.query import CommandRow
+from regimescope.monitor.query import AlertRow, CommandRow
 from regimescope.monitor.ui.facts import RunFacts
 from regimescope.monitor.ui.palette import Tone, badge_color
 from regimescope.monitor.ui.texts import ago, span, weight
@@ -80,7 +80,9 @@ def _announce(commands: Sequence[CommandRow]) -> None:
 def what(command: CommandRow) -> str:
     """ "set_bounds neg.w_min 1 → 0"."""
     moves = ", ".join(
-        f"{change.name} {weight(change.old) if change.old is not None else '?'} → {weight(change.new)}"
+        f"{change.name} = {weight(change.new)}"  # what was in force is not known
+        if change.old is None
+        else f"{change.name} {weight(change.old)} → {weight(change.new)}"
         for change in command.changes
     )
     step = command.args.get("checkpoint") if command.kind == "rollback" else None
@@ -121,11 +123,12 @@ def _missing(command: CommandRow, now: float) -> str:
     return f"Missing: {names}, {late}."
 
 
-def command_history(commands: Sequence[CommandRow]) -> None:
-    """All commands, newest first. Append-only: a revert is a new command."""
+def command_history(commands: Sequence[CommandRow], alerts: Sequence[AlertRow]) -> None:
+    """All commands, newest first. Append-only: a revert is a new command. `alerts`: those that one may answer."""
     if not commands:
         st.caption("No command was ever sent to this run.")
         return
+    answered = {alert.alert_id: alert.signature for alert in alerts}
     rows = [
         {
             "when": datetime.fromtimestamp(command.issued_at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S"),
@@ -135,12 +138,16 @@ def command_history(commands: Sequence[CommandRow]) -> None:
             "step": command.applied_step,
             "revision": command.revision,
             "ranks": ranks_of(command) if command.ranks else "",
-            "alert": command.alert_id or "",
+            "alert": answered.get(command.alert_id or "", command.alert_id or ""),
             "why": command.why or "",
             "answer": command.message or "",
         }
         for command in commands
     ]
     st.dataframe(
-        rows, hide_index=True, height="content" if len(rows) < 12 else 420, alt="All commands to this run, newest first"
+        rows,
+        hide_index=True,
+        height="content" if len(rows) < 12 else 420,
+        column_config={"what": st.column_config.Column(width=260), "why": st.column_config.Column(width=220)},
+        alt="All commands to this run, newest first",
     )

@@ -74,7 +74,7 @@ def _card(ctx: Context, facts: RunFacts, command: CommandRow, allowed: bool) -> 
             st.text(f"{what(command)}, at step {found.first}", width="content")
             st.caption(f"{found.steps} of {found.of} steps seen", width="content")
             _revert(facts, command, allowed)
-        left, right = st.columns(2, gap="medium")
+        left, right, _ = st.columns([5, 4, 2], gap="medium")
         with left:
             st.markdown("\n".join(regime_table(found)))
         with right:

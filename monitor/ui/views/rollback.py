@@ -42,6 +42,8 @@ def rollback(facts: RunFacts, new: Bounds | None, allowed: bool) -> None:
         format_func=lambda step: checkpoint_label(known[step], onset, good),
         disabled=not allowed,
     )
+    if onset is not None and steps[-1] >= onset:
+        st.caption(f"No checkpoint that is kept is from before the onset at step {onset}.")
     saved = known[step].t
     age = f"Saved {ago(time.time() - saved)} ago. " if saved is not None else ""
     st.caption(f"{age}The run goes on at step {step + 1}, {under(facts.bounds.bounds, new)}.")
