@@ -169,7 +169,7 @@ def _sliders(facts: RunFacts, now: Bounds, then: Bounds) -> None:
                     _slider(name, in_force[name], wanted[name], fixed=_constant(facts, side))
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         st.button("Back to the bounds in force", on_click=_choose, args=(now,), disabled=then == now,
-                  icon=":material/undo:")  # fmt: skip
+                  icon=":material/undo:", key="bounds-back")  # fmt: skip
         with st.popover("Type exact bounds", icon=":material/keyboard:"):
             _exact(then)
 

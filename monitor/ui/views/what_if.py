@@ -157,7 +157,7 @@ def _span(found: Prediction) -> None:
 
 def _review_link(facts: RunFacts, then: Bounds) -> None:
     """The way to Control, or what stands in it."""
-    if facts.live.ended or facts.live.stale or facts.run.limits is None or facts.bounds is None:
+    if facts.live.ended or facts.run.limits is None or facts.bounds is None:
         return
     problems = facts.run.limits.problems(then)
     if problems:
