@@ -15,6 +15,8 @@ from regimescope.monitor.segments import find_runs
 from regimescope.monitor.service import Monitor
 from regimescope.monitor.store import Store
 from regimescope.monitor.ui import context, header
+from regimescope.monitor.ui.figures_compare import At, Cell, Line, small_multiples
+from regimescope.monitor.ui.two_runs import stretch
 from regimescope.monitor.ui.views import rules
 from regimescope.monitor.ui.views.forensics import report_json
 
@@ -301,6 +303,30 @@ def test_rules_that_cannot_be_used_end_a_command_with_one_line(launch, tmp_path,
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 2, out
     assert "did you mean 'length_collapse'" in out and "Traceback" not in out
+
+
+def test_a_long_run_is_looked_at_around_its_onset_else_at_its_end():
+    assert stretch(None, None) == (0, 0) and stretch(7, 19_999) == (0, 19_999)
+    assert stretch(None, 99_999) == (80_000, 99_999)
+    first, last = stretch(50_000, 99_999)
+    assert first < 50_000 < last and last - first == 19_999
+    assert stretch(10, 99_999) == (0, 19_999)
+
+
+def test_the_curves_of_two_runs_share_one_axis():
+    lines = tuple(Line(which=which, x=[0, 1], y=[1.0, None], bad=[1]) for which in ("A", "B"))
+    cells = [Cell(title=f"m{i}", curves=lines, share=i == 0) for i in range(5)]
+    marks = [At(which="A", kind="onset", x=1), At(which="B", kind="bounds", x=2), At(which="A", kind="checkpoint", x=3)]
+    figure = small_multiples(cells, marks, theme="dark", x_title="step")
+    assert [(line.name, line.line.dash) for line in figure.data] == [("A", "solid"), ("B", "dot")] * 5
+    assert [line.showlegend for line in figure.data] == [True, True] + [False] * 8
+    names = ["x" if i == 0 else f"x{i + 1}" for i in range(5)]
+    followed = {name: figure.layout[name.replace("x", "xaxis")].matches for name in names}
+    assert set(followed.values()) == {None, "x5"} and followed["x5"] is None, "a zoom into one is a zoom into all"
+    assert [shape.line.dash for shape in figure.layout.shapes] == ["solid", "dash"] * 5
+    said = [note.text for note in figure.layout.annotations]
+    assert said.count("x") == 10 and said.count("▴") == 5 and "step" in said
+    assert figure.layout.yaxis.tickformat == ".2~%" and figure.layout.yaxis2.tickformat is None
 
 
 # ---- in Chromium
