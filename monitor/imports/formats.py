@@ -1,7 +1,7 @@
 """Which format a log has, by its content; the name of the file says nothing.
 
-`open_log(path)` gives its rows. Structured files are told by their first bytes, consoles by the first lines of a
-trainer in them, however late they come.
+`open_log(path)` gives its rows (those of a dump of rollouts: `dump_join.py`). Structured files are told by their first
+bytes, consoles by the first lines of a trainer in them, however late they come.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Protocol
 
 from regimescope.monitor.errors import ImportFailed
 from regimescope.monitor.imports import csv_table, json_rows, notebook, pattern, trl_console, verl_console
+from regimescope.monitor.imports.folder import file_rows, folder_rows, is_binary
 from regimescope.monitor.imports.rows import LogRow, Notes, Rows
 from regimescope.monitor.imports.text import Progress, encoding_of, head_of, text_lines
 
@@ -34,14 +35,12 @@ class Console:
     """A format of console text."""
 
     name: str
-    hint: str
-    "A line without it has no row: what makes reading fast."
     reader: Callable[[Notes], ConsoleReader]
 
 
 CONSOLES = (
-    Console(name=verl_console.NAME, hint=verl_console.HINT, reader=verl_console.Reader),
-    Console(name=trl_console.NAME, hint=trl_console.HINT, reader=trl_console.Reader),
+    Console(name=verl_console.NAME, reader=verl_console.Reader),
+    Console(name=trl_console.NAME, reader=trl_console.Reader),
 )
 
 
@@ -63,8 +62,8 @@ def open_log(path: Path, notes: Notes, options: Options, progress: Progress | No
     """The rows of a log; `notes` gets the format and what is left out. Raises ImportFailed, OSError."""
     if not path.exists():
         raise ImportFailed(f"no log {path}: give a file, or a folder of event files")
-    if path.is_dir():
-        raise ImportFailed(f"{path} is a folder: name the log in it")
+    if path.is_dir() or is_binary(head_of(path)):
+        return _binary(path, notes, options, progress)
     head = head_of(path)
     if not head.strip() and not options.follow:
         raise ImportFailed(f"{path} is empty: nothing was written to it yet")
@@ -74,6 +73,19 @@ def open_log(path: Path, notes: Notes, options: Options, progress: Progress | No
     _check_text(path, head)
     lines = text_lines(path, notes, follow=options.follow, progress=progress)
     return _console(path, lines, notes, options)
+
+
+def _binary(path: Path, notes: Notes, options: Options, progress: Progress | None) -> Rows:
+    """Rows of a folder or of a file that is no text. Raises ImportFailed, OSError."""
+    if options.follow:
+        raise ImportFailed(f"{path} cannot be watched, only text can: import it, and again when there is more")
+
+    def console(log: Path) -> Rows:
+        lines = text_lines(log, notes, progress=progress)
+        return _console(log, lines, notes, options)
+
+    read = folder_rows if path.is_dir() else file_rows
+    return read(path, notes, run=options.run, console=console, progress=progress)
 
 
 def _structured(path: Path, head: bytes, notes: Notes, options: Options, progress: Progress | None) -> Rows | None:
@@ -125,7 +137,7 @@ def _console(path: Path, lines: Iterable[str | None], notes: Notes, options: Opt
     if console is None:
         raise ImportFailed(_nothing(path, kept))
     notes.format = f"{console.name}{f', {notes.format}' if notes.format else ''}"
-    return _fed(_again(kept, source), console.reader(notes), console.hint)
+    return _fed(_again(kept, source), console.reader(notes))
 
 
 def _which(lines: Iterator[str | None], follow: bool) -> tuple[list[str], Console | None]:
@@ -133,41 +145,46 @@ def _which(lines: Iterator[str | None], follow: bool) -> tuple[list[str], Consol
     kept: list[str] = []
     votes: Counter[str] = Counter()
     trial = {console.name: console.reader(Notes()) for console in CONSOLES}
+
+    def vote(line: str) -> None:
+        for console in CONSOLES:
+            votes[console.name] += sum(1 for _ in trial[console.name].feed(line))
+
+    since = 0
     for line in lines:
+        vote(line or "")
+        found = max(votes.values())
         if line is None:
-            if votes:
+            if found:
                 break
             continue
         kept.append(line)
-        for console in CONSOLES:
-            votes[console.name] += sum(1 for _ in trial[console.name].feed(line))
-        if max(votes.values(), default=0) >= ENOUGH:
+        since += found > 0
+        if found >= ENOUGH or since > _LINES_KEPT:
             break
-        if not any(votes.values()) and len(kept) > _LINES_KEPT:
+        if not found and len(kept) > _LINES_KEPT:
             del kept[: _LINES_KEPT // 2]
+    if not follow:
+        vote("")  # a row of verl that is still open ends with the text
     best = max(CONSOLES, key=lambda console: votes[console.name])
-    if not follow and not any(votes.values()):  # a single open row of verl comes with the end of the text
-        votes[verl_console.NAME] += sum(1 for _ in trial[verl_console.NAME].feed(""))
-        best = max(CONSOLES, key=lambda console: votes[console.name])
     return kept, best if votes[best.name] else None
 
 
 _LINES_KEPT = 2000
-"Lines before the first row that are read again: progress bars and the like."
+"Lines before the first row that are read again (progress bars and the like), and lines after it that settle it."
 
 
 def _again(kept: list[str], rest: Iterator[str | None]) -> Iterator[str | None]:
-    yield from kept
-    kept.clear()
+    while kept:
+        yield kept.pop(0)
     yield from rest
 
 
-def _fed(lines: Iterable[str | None], reader: ConsoleReader, hint: str = "") -> Rows:
+def _fed(lines: Iterable[str | None], reader: ConsoleReader) -> Rows:
     for line in lines:
+        yield from reader.feed(line or "")
         if line is None:
             yield None
-        else:
-            yield from reader.feed(line)
     yield from reader.feed("")
 
 
