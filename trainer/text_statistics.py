@@ -12,13 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from regimescope.monitor.text_units import units_of
+
 TAIL_CHARACTERS = 10_000
 COMPRESSIBLE = 10.0
 "slime counts a text of more than 10,000 characters as repetitive above this ratio (slime/utils/metric_utils.py)."
 ZLIB_LEVEL = 9
 "As slime, so that the ratios compare."
-LONGEST_WORD = 20
-"White space is worth the name where words have at most this many characters in the mean."
 
 
 def text_units(text: str) -> NDArray[np.int64]:
@@ -28,8 +28,8 @@ def text_units(text: str) -> NDArray[np.int64]:
     beyond this text. A text of more than 20 characters per word (Chinese, Japanese, one endless word) is taken by its
     characters, and their ids are the code points.
     """
-    words = text.split()
-    if len(text) > LONGEST_WORD * len(words):
+    words = units_of(text)
+    if isinstance(words, str):
         return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int64)
     known = dict.fromkeys(words)
     ids = dict(zip(known, range(len(known)), strict=True))
