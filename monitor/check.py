@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from textwrap import fill
 from typing import Any
@@ -173,7 +173,7 @@ def as_text(report: Report) -> str:
         parts.append("\n".join(["wrong with the files:", *map(_item, report.troubles)]))
     if report.blind:
         rest = [b for b in report.blind if b["status"] != "warming"]
-        lines = [_item(f"{b['rule']} ({b['status']}): " + _sentences(b["reason"], b["help"])) for b in rest]
+        lines = [_item(f"{rules}: {_sentences(reason, advice)}") for rules, reason, advice in grouped(rest)]
         warming = [f"{b['rule']} {str(b['reason']).rpartition(' ')[2]}" for b in report.blind if b not in rest]
         lines += [_item(f"warming up: {', '.join(warming)}.")] if warming else []
         parts.append("\n".join(["not seen in this log:", *lines]))
@@ -238,6 +238,14 @@ def _short(dimmed: list[dict[str, object]]) -> list[str]:
     for a in dimmed:
         by_name.setdefault(f"{a['signature']}, explained by {a['inhibited_by']}", []).append(str(a["slice"]))
     return [f"{name}: {', '.join(sorted(set(slices)))}" for name, slices in by_name.items()]
+
+
+def grouped(blind: Sequence[Mapping[str, object]]) -> list[tuple[str, str, str]]:
+    """Rules that could not see, with status, reason and advice; those that lack the same stand together."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for b in blind:
+        found.setdefault((str(b["status"]), str(b["reason"]), str(b["help"])), []).append(str(b["rule"]))
+    return [(f"{', '.join(rules)} ({status})", reason, text) for (status, reason, text), rules in found.items()]
 
 
 def _sentences(*parts: object) -> str:

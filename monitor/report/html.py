@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from regimescope.monitor.check import grouped
 from regimescope.monitor.report.charts import Chart, Line, shown, svg
 from regimescope.monitor.report.gather import Findings, counting
 from regimescope.monitor.ui.palette import Theme, colors
@@ -175,17 +176,13 @@ def _rollouts(found: Findings) -> list[str]:
 
 
 def _blind(found: Findings) -> str:
-    rows = grouped(found)
+    rows = blind_rows(found)
     return table(["rules", "why", "what to log"], rows) if rows else "<p>All rules saw what they need.</p>"
 
 
-def grouped(found: Findings) -> list[list[str]]:
-    """Rules that could not see, those with the same reason together."""
-    by_reason: dict[tuple[str, str], list[str]] = {}
-    for blind in found.report.blind:
-        if blind["status"] != "warming":
-            by_reason.setdefault((str(blind["reason"]), str(blind["help"])), []).append(str(blind["rule"]))
-    return [[", ".join(rules), reason, text] for (reason, text), rules in by_reason.items()]
+def blind_rows(found: Findings) -> list[tuple[str, str, str]]:
+    """Rules that could not see, why, and what to log."""
+    return grouped([blind for blind in found.report.blind if blind["status"] != "warming"])
 
 
 def _sources(found: Findings) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from regimescope.monitor.report.charts import shown
 from regimescope.monitor.report.gather import Findings, counting
-from regimescope.monitor.report.html import advice, grouped
+from regimescope.monitor.report.html import advice, blind_rows
 
 
 def markdown(found: Findings) -> str:
@@ -34,7 +34,7 @@ def markdown(found: Findings) -> str:
     if found.rollouts:
         parts.append("## Responses that show it")
         parts += [f"{r.why}, step {r.step}: {plain(r.line)}\n\n{fenced(r.response)}" for r in found.rollouts]
-    blind = grouped(found)
+    blind = blind_rows(found)
     if blind:
         parts += ["## What could not be seen", table(["rules", "why", "what to log"], blind)]
     if found.sources:

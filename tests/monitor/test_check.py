@@ -24,9 +24,9 @@ def test_a_collapsed_run_exits_1_and_says_so_in_json(collapsed, root: Path, caps
     report = json.loads(capsys.readouterr().out)
     assert set(report) == {
         "run", "status", "steps", "last_step", "warming", "verdict", "alerts", "lint", "blind", "lost", "bad_lines",
-        "troubles",
+        "troubles", "log",
     }  # fmt: skip
-    assert report["troubles"] == []
+    assert report["troubles"] == [] and report["log"] is None
     assert (report["run"], report["steps"], report["status"], report["verdict"]) == ("run", 40, "ended", "critical")
     first = report["alerts"][0]
     assert {"signature", "severity", "step_onset", "step_detected", "driver", "remedy", "state"} <= set(first)
