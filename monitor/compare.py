@@ -4,10 +4,11 @@ settings differ. Pure.
     x = place(steps, "onset", onset=412)
     diverged(Curve(x=…, values=…), Curve(x=…, values=…), watched)
 
-The rule of `diverged`: the difference a - b, in the transformed unit of the detectors, less its median over the first
-REFERENCE common points, is for LASTING points in a row larger than 4 times its own noise (median absolute change from
-point to point over the first EARLY common points, as a standard deviation) and than the least shift that a rule asks of
-this metric. So a constant difference is none, and neither is one that comes and goes.
+The rule of `diverged`: the difference a - b, in the transformed unit of the detectors, is large, and still so less its
+median over the first REFERENCE common points, to the same side for LASTING points in a row. Large is more than 4 times
+its own noise (median absolute change from point to point over the first EARLY common points, as a standard deviation)
+and than the least shift that a rule asks of this metric. So a constant difference is none, neither is one that comes
+and goes, nor one that ends.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ def diverged(a: Curve, b: Curve, watched: Watched) -> Divergence | None:
     noise = max(watched.floor, _TO_SD * float(np.median(np.abs(moves - np.median(moves)))))
     off = apart - np.median(apart[:REFERENCE])
     far = max(_NOISES * noise, min(watched.up, watched.down))
-    starts = [int(np.argmax(held)) for side in (off > far, -off > far) if (held := _held(side)).any()]
+    sides = ((off > far) & (apart > far), (off < -far) & (apart < -far))
+    starts = [int(np.argmax(held)) for side in sides if (held := _held(side)).any()]
     if not starts:
         return None
     first = min(starts)

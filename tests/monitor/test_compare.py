@@ -62,6 +62,13 @@ def test_a_difference_that_passes_is_none():
     assert diverged(curve(values), curve(steady()), LENGTH) is None
 
 
+def test_runs_that_come_together_do_not_go_apart():
+    values = 4 * steady()
+    values[20:] = steady()[20:]
+    assert diverged(curve(values), curve(steady()), LENGTH) is None
+    assert diverged(curve(steady()), curve(values), LENGTH) is None
+
+
 def test_too_few_common_points_say_nothing():
     assert diverged(curve(falling(2, n=7)), curve(steady(n=7)), LENGTH) is None
 

@@ -42,8 +42,8 @@ _RULE = (
     "may be normal. Alerts stand at their onset."
 )
 _APART = (
-    "Two runs go apart in a metric where their difference, less its median over the first 3 common points, exceeds 4 "
-    "times its own noise and the least shift that a rule asks of the metric, for 5 points in a row."
+    "Two runs go apart in a metric where their difference, and what it gained since the first 3 common points, both "
+    "exceed 4 times its own noise and the least shift that a rule asks of the metric, for 5 points in a row."
 )
 
 
