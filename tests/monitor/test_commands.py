@@ -116,7 +116,7 @@ def test_a_run_that_does_not_listen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes, words", [({"kind": "rollback"}, "no such command"), ({"ttl_s": float("inf")}, "must end")]
+    "changes, words", [({"kind": "retreat"}, "no such command"), ({"ttl_s": float("inf")}, "must end")]
 )
 def test_commands_that_make_no_sense(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     trainer(tmp_path)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -17,7 +18,7 @@ from regimescope.monitor.ui.facts import Proposal, RunFacts, proposal
 from regimescope.monitor.ui.header import badge
 from regimescope.monitor.ui.prefill import Prefill, from_link, of_window
 from regimescope.monitor.ui.session import page_link
-from regimescope.monitor.ui.texts import BOUNDS, REGIME_OF, bound_label, driver_text, eps_label, weight
+from regimescope.monitor.ui.texts import REGIME_OF, bound_label, driver_text, eps_label, weight
 from regimescope.monitor.ui.url_bounds import PARAMETERS
 from regimescope.monitor.ui.views.predicted import draw_prediction
 from regimescope.monitor.ui.views.review import Request, ask, change_under_way
@@ -29,6 +30,19 @@ _SIDES = {"pos": "A>0: right answers", "neg": "A<0: wrong answers"}
 PRESETS = ("dispo", "cispo", "dapo", "grpo")
 "Published windows with a button."
 _FILLED = "control_filled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Filled:
+    """What a button filled in last."""
+
+    base: str
+    "Of the fields' keys."
+    name: str
+    'Of the window; "" = as in force.'
+    prefill: Prefill
+    count: int
+    "Buttons pressed so far: makes the keys new."
 
 
 def editor(ctx: Context, facts: RunFacts, allowed: bool) -> Bounds | None:
@@ -47,6 +61,9 @@ def editor(ctx: Context, facts: RunFacts, allowed: bool) -> Bounds | None:
     given = _given(suggested, linked, named_bounds(bounds.bounds))
     base = _base(facts, suggested, linked)
     _windows(run.limits, base, allowed)
+    filled = _filled(base)
+    if filled is not None:
+        given, base = dict(filled.prefill.values), f"{base}-{filled.count}"
     start, wanted = named_bounds(bounds.bounds), dict(named_bounds(bounds.bounds))
     for sign, names in _LAYOUT:
         with st.container(border=True):
@@ -88,7 +105,7 @@ def _given(suggested: Proposal | None, linked: Prefill, now: Mapping[str, float]
 def _base(facts: RunFacts, suggested: Proposal | None, linked: Prefill) -> str:
     """Beginning of the fields' keys: another revision, alert or link begins with fresh fields."""
     assert facts.bounds is not None
-    link = ",".join(f"{value:g}" for value in linked.values.values())
+    link = ",".join(f"{name}={value:g}" for name, value in linked.values.items())
     alert = suggested.alert_id if suggested else ""
     return f"{facts.run.run_key}-{facts.run.launch_id}-{facts.bounds.revision}-{alert}-{link}"
 
@@ -105,36 +122,37 @@ def _windows(limits: Limits, base: str, allowed: bool) -> None:
                           on_click=_fill, args=fill)  # fmt: skip
         st.button("As in force", key="preset-none", disabled=not allowed, on_click=_fill,
                   args=(base, "", Prefill(values={})))  # fmt: skip
-    filled = st.session_state.get(_FILLED)
-    if filled is None or filled[0] != base or not filled[1]:
+    filled = _filled(base)
+    if filled is None or not filled.name:
         return
     st.caption(
-        f"{filled[1]}'s window is filled in. Whether a token beyond it is held or dropped is this run's own rule."
+        f"{filled.name}'s window is filled in. Whether a token beyond it is held or dropped is this run's own rule."
     )
-    for problem in filled[2].problems:
+    for problem in filled.prefill.problems:
         st.warning(problem, icon=":material/block:")
 
 
+def _filled(base: str) -> _Filled | None:
+    found: _Filled | None = st.session_state.get(_FILLED)
+    return found if found is not None and found.base == base else None
+
+
 def _fill(base: str, name: str, prefill: Prefill) -> None:
-    """Before the page runs again: the fields begin with these values; the others as they are in force."""
-    for bound in BOUNDS:
-        st.session_state.pop(f"{base}-{bound}", None)
-        st.session_state[f"{base}-{bound}-start"] = prefill.values.get(bound)
-    st.session_state[_FILLED] = (base, name, prefill)
+    """Before the page runs again: fresh fields begin with these values, the others as they are in force. The values
+    are the fields' defaults and not set through the session state, which a browser can miss when a run is cut short.
+    """
+    count = st.session_state[_FILLED].count + 1 if _FILLED in st.session_state else 1
+    st.session_state[_FILLED] = _Filled(base=base, name=name, prefill=prefill, count=count)
 
 
 def _field(name: str, now: float, value: float, limits: SignLimits, base: str, allowed: bool) -> float:
     """One bound: the weight to ask for. Limits are held by the widget, and again by the trainer."""
     low, high = getattr(limits, name.partition(".")[2])
     key = f"{base}-{name}"
-    if key not in st.session_state:
-        begin = st.session_state.get(f"{key}-start", value)
-        begin = now if begin is None else begin
-        st.session_state[key] = float(begin) if math.isfinite(begin) else None
     chosen = st.number_input(
         f"{REGIME_OF[name]}: {bound_label(name)}",
         key=key,
-        value=None,
+        value=float(value) if math.isfinite(value) else None,
         min_value=float(low),
         max_value=float(high) if math.isfinite(high) else None,
         step=0.1,
