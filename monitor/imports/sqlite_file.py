@@ -21,31 +21,45 @@ from regimescope.monitor.imports.rows import LogRow, Notes
 
 MAGIC = b"SQLite format 3\0"
 TRACKIO, MLFLOW = "trackio store", "mlflow database"
+_BROKEN = (sqlite3.DatabaseError, UnicodeError, OverflowError, TypeError)
+"What a damaged file raises: it may give any type in any column."
 _LARGEST = 1.7976931348623157e308
 "What mlflow stores for infinity."
 
 
 def read(path: Path, notes: Notes, *, run: str | None) -> Iterator[LogRow]:
     """Rows of the run that is asked for, or of the only one. Raises ImportFailed."""
+    con = None
     try:
         con = _opened(path, notes)
-        columns = {table: _columns(con, table) for table in ("metrics", "runs", "configs")}
-        if {"run_name", "step", "metrics"} <= columns["metrics"]:
-            notes.format = TRACKIO
-            return _guarded(path, _trackio(path, con, columns, notes, run))
-        if {"run_uuid", "key", "value", "step"} <= columns["metrics"]:
-            notes.format = MLFLOW
-            return _guarded(path, _mlflow(path, con, columns["runs"], notes, run))
-    except sqlite3.DatabaseError as error:
-        raise ImportFailed(f"{path} begins as a SQLite file and cannot be read ({error}): is it complete?") from None
+        return _until_closed(path, con, _rows(path, con, notes, run))
+    except BaseException as error:
+        if con is not None:
+            con.close()
+        if isinstance(error, _BROKEN):
+            what = f"{path} begins as a SQLite file and cannot be read ({error}): is it complete?"
+            raise ImportFailed(what) from None
+        raise
+
+
+def _rows(path: Path, con: sqlite3.Connection, notes: Notes, run: str | None) -> Iterator[LogRow]:
+    columns = {table: _columns(con, table) for table in ("metrics", "runs", "configs")}
+    if {"run_name", "step", "metrics"} <= columns["metrics"]:
+        notes.format = TRACKIO
+        return _trackio(path, con, columns, notes, run)
+    if {"run_uuid", "key", "value", "step"} <= columns["metrics"]:
+        notes.format = MLFLOW
+        return _mlflow(path, con, columns["runs"], notes, run)
     raise ImportFailed(f"{path} is a SQLite file without the tables of trackio or mlflow: no metrics over steps in it")
 
 
-def _guarded(path: Path, rows: Iterator[LogRow]) -> Iterator[LogRow]:
+def _until_closed(path: Path, con: sqlite3.Connection, rows: Iterator[LogRow]) -> Iterator[LogRow]:
     try:
         yield from rows
-    except sqlite3.DatabaseError as error:
+    except _BROKEN as error:
         raise ImportFailed(f"{path} is damaged ({error}): copy it anew, with the -wal file beside it") from None
+    finally:
+        con.close()
 
 
 def _opened(path: Path, notes: Notes) -> sqlite3.Connection:
@@ -53,10 +67,11 @@ def _opened(path: Path, notes: Notes) -> sqlite3.Connection:
     address = f"file:{quote(str(path.absolute()))}"
     journal = path.with_name(path.name + "-wal")
     if journal.exists() and journal.stat().st_size:
+        con = sqlite3.connect(f"{address}?mode=ro", uri=True)
         try:
-            con = sqlite3.connect(f"{address}?mode=ro", uri=True)
             con.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.OperationalError:
+            con.close()
             notes.leave_out("journal beside the file could not be read: its last rows are missing", journal.name)
         else:
             return con
