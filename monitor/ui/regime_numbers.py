@@ -29,6 +29,8 @@ class Matrix:
     step: int
     updates: tuple[int, ...]
     "Gradient updates of that step, ascending."
+    update: int | None
+    "The one these rows are of; None = all of the step."
     now: Mapping[str, BucketRow]
     before: Mapping[str, BucketRow]
     "The newest at least BACK steps older; empty = there is none."
@@ -83,6 +85,7 @@ def read_matrix(con: Connection, run_key: int, last_step: int, *, slice_id: int,
     return Matrix(
         step=step,
         updates=updates,
+        update=chosen,
         now={row.bucket: row for row in now if row.update == chosen},
         before={row.bucket: row for row in before if row.update == chosen},
         sampled=sampled_share(sums),

@@ -165,6 +165,17 @@ def test_an_update_can_be_looked_at_alone_and_an_unknown_one_is_all(desk):
     assert "Step 21;" in said(desk.open(update="9"))
 
 
+def test_a_step_with_fewer_updates_keeps_the_choice_and_says_so(desk):
+    recorder = desk.run(updates=3)
+    at = desk.open(update="2")
+    write(recorder, range(22, 23), updates=2)
+    while desk.monitor.tick():
+        pass
+    at.run()
+    assert "Step 22, which has no update 2: all of it" in said(at)
+    assert at.session_state["update_picker"] == "2"
+
+
 @pytest.mark.parametrize(("lag", "word"), [(0.0, "engine mismatch"), (3.0, "drift since generation")])
 def test_clipping_at_update_0_is_a_mismatch_at_lag_0_only(desk, lag, word):
     desk.run(lag=lag, clip_high=6)

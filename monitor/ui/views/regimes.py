@@ -19,12 +19,14 @@ from regimescope.monitor.ui.palette import palette
 from regimescope.monitor.ui.regime_numbers import REGIMES, LagRow, by_lag, matrix_of
 from regimescope.monitor.ui.session import chosen_run, plain_errors
 from regimescope.monitor.ui.texts import number, percent
-from regimescope.monitor.ui.views.regimes_matrix import UPDATE, live_matrix
+from regimescope.monitor.ui.views.regimes_matrix import UPDATE, count_of, live_matrix
 from regimescope.monitor.ui.views.regimes_ratios import ratios
 
 _UNTIL = "regimes_until"
 "Session key: (run, slice) -> step up to which the histograms are drawn."
 _SLICE = "regimes_slice"
+_UPDATES = "regimes_updates"
+"Session key: (run, slice) -> updates that the picker offers."
 
 
 def render() -> None:
@@ -39,12 +41,12 @@ def render() -> None:
             with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
                 slice_id = _choose_slice(parts)
                 matrix = matrix_of(ctx.monitor, run.run_key, slice_id=slice_id, update=None)
-                updates = matrix.updates if matrix is not None else ()
-                update = _choose_update(updates)
+                offered = _offered(run, slice_id, count_of(matrix))
+                update = _choose_update(offered)
             lags = by_lag(con, run.run_key, matrix.step, parts) if matrix is not None else []
         for note in rule_texts.notes(run.weight_rule, run.ratio_source):
             st.info(note, icon=":material/info:")
-        live_matrix(run.path, slice_id, update, updates)
+        live_matrix(run.path, slice_id, update, offered)
         if lags:
             _lag_table(lags)
         if matrix is not None:
@@ -73,14 +75,21 @@ def _sliced() -> None:
     st.query_params.pop("update", None)
 
 
-def _choose_update(updates: Sequence[int]) -> int | None:
+def _offered(run: RunRow, slice_id: int, count: int) -> int:
+    """The most updates of a step that this browser saw: steps differ, and a choice must not go with one of them."""
+    seen: dict[tuple[int, int], int] = st.session_state.setdefault(_UPDATES, {})
+    seen[run.run_key, slice_id] = max(count, seen.get((run.run_key, slice_id), 0))
+    return seen[run.run_key, slice_id]
+
+
+def _choose_update(offered: int) -> int | None:
     """The update of the URL; None = all of the step."""
-    names = ["all", *map(str, updates)]
+    names = ["all", *map(str, range(offered))]
     wanted = st.query_params.get("update", "all")
     start = wanted if wanted in names else "all"
     if st.session_state.get(UPDATE) != start:
         st.session_state[UPDATE] = start
-    if len(updates) < 2:
+    if offered < 2:
         return None
     st.segmented_control("Gradient update of the step", names, key=UPDATE, on_change=_update_picked, required=True)
     return None if start == "all" else int(start)

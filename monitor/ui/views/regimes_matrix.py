@@ -26,8 +26,8 @@ _PLAIN = Tile(name="", label="")
 
 
 @st.fragment(run_every="2s", key="regimes-matrix")
-def live_matrix(path: str, slice_id: int, update: int | None, updates: tuple[int, ...]) -> None:
-    """Draw it; runs the page again when the updates that can be chosen are others."""
+def live_matrix(path: str, slice_id: int, update: int | None, offered: int) -> None:
+    """Draw it; runs the page again once a step has more updates than the `offered` ones."""
     ctx = current()
     with plain_errors("The buckets"):
         facts = load_facts(ctx, path)
@@ -40,9 +40,14 @@ def live_matrix(path: str, slice_id: int, update: int | None, updates: tuple[int
                 "No buckets in the last 20 steps of this part. Log them: Recorder.buckets(step, update, stats, ...)."
             )
             return
-        if matrix.updates != updates:
+        if count_of(matrix) > offered:
             st.rerun(scope="app")
         _draw(matrix, facts, update, None if slice_id else lag_of(ctx, facts))
+
+
+def count_of(matrix: Matrix | None) -> int:
+    """Updates 0 to this, less one, can be asked for."""
+    return 0 if matrix is None else max(matrix.updates, default=-1) + 1
 
 
 def lag_of(ctx: Context, facts: RunFacts) -> float | None:
@@ -56,7 +61,9 @@ def lag_of(ctx: Context, facts: RunFacts) -> float | None:
 
 def _draw(matrix: Matrix, facts: RunFacts, update: int | None, lag: float | None) -> None:
     rule = rule_of(facts.run.weight_rule, matrix)
-    when = f"Step {matrix.step}" + ("" if update is None else f", update {update}")
+    when = f"Step {matrix.step}" + ("" if matrix.update is None else f", update {update}")
+    if update is not None and matrix.update is None:
+        when += f", which has no update {update}: all of it"
     change = f"; change against {BACK} steps earlier" if matrix.before else ""
     sampled = (
         "" if matrix.sampled is None else f"; entropy effect scaled up from {percent(matrix.sampled)} of the tokens"
@@ -71,7 +78,7 @@ def _draw(matrix: Matrix, facts: RunFacts, update: int | None, lag: float | None
                     _cell(matrix, regime, title, one)
     with side:
         _others(matrix)
-    if update == 0 or matrix.updates == (0,):
+    if matrix.update == 0 or matrix.updates == (0,):
         note = rule_texts.first_update_note(_share_clipped(matrix), lag, facts.run.ratio_source)
         if note and lag == 0:
             st.warning(note, icon=":material/sync_problem:")
@@ -91,7 +98,7 @@ def rule_of(rule: WeightRule | None, matrix: Matrix) -> WeightRule | None:
 def _cell(matrix: Matrix, regime: str, title: str, rule: SignRule | None) -> None:
     row, before = matrix.now.get(regime), matrix.before.get(regime)
     above = regime in ("R1", "R3")
-    with st.container(border=True, gap="xsmall", key=f"cell-{regime}"):
+    with st.container(border=True, gap="xsmall", height="stretch", key=f"cell-{regime}"):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.badge(regime, color="blue" if regime in ("R1", "R2") else "orange")
             ratio = "s" if rule is not None and rule.base == "s" else "r"
