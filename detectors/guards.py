@@ -172,7 +172,7 @@ class AccuracyFloor(Detector):
         low = self._best >= level.value and self._mean.value < level.effect * self._best
         reached = self._streaks.update(point.step, "critical" if low else None)
         share = self._mean.value / self._best if self._best > 0 else 1.0
-        point.accuracy_floored, point.accuracy_share = low, share
+        point.accuracy_floored, point.accuracy_mean, point.accuracy_share = low, self._mean.value, share
         if not low:
             return QUIET
         return Reading(

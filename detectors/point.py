@@ -18,6 +18,7 @@ class Point:
 
     __slots__ = (
         "accuracy_floored",
+        "accuracy_mean",
         "accuracy_share",
         "clean",
         "declared",
@@ -46,7 +47,8 @@ class Point:
         )
         self.updated = True  # False: no gradient update has happened yet in this run, its buffer still fills
         self.accuracy_floored = False
-        self.accuracy_share: float | None = None  # of a short mean of its best; None: not logged at this point
+        self.accuracy_mean: float | None = None  # a short mean; None: not logged at this point
+        self.accuracy_share: float | None = None  # of that mean of its best
         self.early_push: Mapping[str, float] = {}  # what EarlyPush has to tell the other early rules
         self.sync_step: int | None = None  # of the last weight sync that was told
         self.sync_gap: int | None = None  # steps between the last two of them
@@ -61,7 +63,7 @@ class Point:
         self.finite = metrics if finite else {name: x for name, x in metrics.items() if math.isfinite(x)}
         self.get = self.finite.get
         self.index += 1
-        self.accuracy_floored, self.accuracy_share = False, None
+        self.accuracy_floored, self.accuracy_mean, self.accuracy_share = False, None, None
         if self.signs or self.signs_before:
             self.signs_before, self.signs = self.signs, set()
 

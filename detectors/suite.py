@@ -120,7 +120,8 @@ class Suite:
         decay = rules["exploration_decay"]
         means = MeansPool(decay, core)  # of exploration_decay and entropy_collapse
         if decay.enabled:
-            detectors.append(ExplorationDecay(decay, core, self._buckets, means))
+            sharp = rules["exploration_decay_sharp"]
+            detectors.append(ExplorationDecay(decay, core, self._buckets, means, sharp))
         entropy = rules["entropy_collapse"], rules["entropy_fall"]
         if any(rule.enabled for rule in entropy):
             detectors.append(EntropyCollapse(*entropy, decay, core, self._distress, self._buckets, means))

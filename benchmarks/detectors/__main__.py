@@ -1,12 +1,13 @@
 """Detectors: `runs FOLDER` replays recorded CSVs, `gates` counts false alarms and recall, `slices` the same on env
-slices, `golden` compares recorded alerts, `tapes` records what the detectors were given in a run."""
+slices, `golden` compares recorded alerts, `tapes` records what the detectors were given in a run, `separability` says
+what accuracy alone can tell of a decay."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from benchmarks.detectors import gates, given_runs, golden, slices, tapes
+from benchmarks.detectors import gates, given_runs, golden, separability, slices, tapes
 
 COMMANDS = {
     "runs": given_runs.main,
@@ -14,6 +15,7 @@ COMMANDS = {
     "slices": slices.main,
     "golden": golden.main,
     "tapes": tapes.main,
+    "separability": separability.main,
 }
 
 

@@ -20,6 +20,7 @@ from regimescope.detectors.lifecycle import QUIET, Reading, Streaks
 from regimescope.detectors.means import Ewma, NoisyEwma
 from regimescope.detectors.point import Detector, Point
 from regimescope.detectors.rules import Rule
+from regimescope.detectors.sharp_loss import SharpLoss
 from regimescope.detectors.types import Severity
 
 ENTROPY, LENGTH = "entropy_mean", "response_length_mean"
@@ -136,14 +137,18 @@ class MeansPool:
 
 class ExplorationDecay(Detector):
     """Draw-down > effect x peak and > evidence x standard error. The peak counts from `core.min_points` points on: the
-    highest sustained mean, or with two signs the recent top where that is higher."""
+    highest sustained mean, or with two signs the recent top where that is higher. Besides, a sharp loss."""
 
-    __slots__ = ("_conditions", "_history", "_means", "_needed", "_pool", "_streaks")
+    __slots__ = ("_conditions", "_history", "_means", "_needed", "_pool", "_sharp", "_streaks")
     follows_data = True
     has_grace = True
 
-    def __init__(self, rule: Rule, core: Mapping[str, float], history: BucketHistory, pool: MeansPool) -> None:
+    def __init__(
+        self, rule: Rule, core: Mapping[str, float], history: BucketHistory, pool: MeansPool, sharp: Rule | None = None
+    ) -> None:
+        """`sharp`: the row of the sharp loss; None or switched off: without."""
         super().__init__(rule)
+        self._sharp = SharpLoss(sharp) if sharp is not None and sharp.enabled else None
         self._pool, self._means = pool, pool.empty()
         self._needed = int(core["min_points"])
         self._history = history
@@ -154,20 +159,32 @@ class ExplorationDecay(Detector):
         accuracy = point.get("accuracy")
         if accuracy is None or not point.clean:
             return None
-        means = self._means
+        means, fall, sharp = self._means, self._sharp, None
+        if fall is not None:
+            fall.add(accuracy)
         if not means.update(point, accuracy) or means.top is None:
             return QUIET
         least, mean, sustained = self.rule.levels["warning"].effect, means.accuracy, means.peak
         high = max(sustained, means.top.value)
         if sustained - mean.value > least / 2 * sustained or high - mean.value > least * high:
+            sharp = None if fall is None else fall.update(point.step)
             signs, count = self._signs()
             peak = high if count > 1 else sustained
-            if peak - mean.value > least / 2 * peak:
-                return self._reading(point, peak, signs, self._conditions[min(count, 2)])
+            if (fall is not None and fall.share) or peak - mean.value > least / 2 * peak:
+                return self._reading(point, peak, signs, self._conditions[min(count, 2)], sharp)
+        elif fall is not None:
+            fall.quiet()
         self._streaks.update(point.step, None)  # most points: the standard error, which costs, is not needed
         return QUIET
 
-    def _reading(self, point: Point, peak: float, signs: Sequence[str], conditions: Sequence[Condition]) -> Reading:
+    def _reading(
+        self,
+        point: Point,
+        peak: float,
+        signs: Sequence[str],
+        conditions: Sequence[Condition],
+        sharp: Severity | None,
+    ) -> Reading:
         mean, top = self._means.accuracy, self._means.top
         drop, noise = peak - mean.value, mean.standard_error()
         level: Severity | None = None
@@ -179,8 +196,14 @@ class ExplorationDecay(Detector):
         score = share / effect
         if noise > 0:
             score = min(score, drop / (evidence * noise))
+        reached, row = self._streaks.update(point.step, level), None
+        if self._sharp is not None and self._sharp.share:
+            level, share = "critical", self._sharp.share
+            score = max(score, share / self._sharp.rule.levels["critical"].effect)
+            if sharp is not None and reached != "critical":
+                reached, row = sharp, self._sharp.rule
         return Reading(
-            level=self._streaks.update(point.step, level), pending=level, holds=True,
+            level=reached, pending=level, holds=True, row=row,
             onset=top.step if top else point.step, size=share, score=score, direction=self._direction(),
             evidence={
                 "accuracy_mean": mean.value, "accuracy_peak": peak, "share_lost": share, "standard_error": noise,
@@ -227,6 +250,8 @@ class ExplorationDecay(Detector):
 
     def reseat(self) -> None:
         self._means = self._pool.empty()
+        if self._sharp is not None:
+            self._sharp.restart()
 
     def warming(self) -> tuple[int, int] | None:
         count = self._means.accuracy.count
@@ -234,17 +259,23 @@ class ExplorationDecay(Detector):
 
 
 def _conditions(rule: Rule) -> Sequence[Sequence[Condition]]:
-    """For no sign, one, and two or more; the mildest severity first."""
+    """For no sign, one, and two or more; the mildest severity first. Two signs make enough of less evidence where the
+    loss is larger; what is enough with one stays enough."""
     numbers, warning, critical = rule.numbers, rule.levels["warning"], rule.levels["critical"]
-    factors = (
-        (1.0, 1.0, 1.0),
-        (numbers["sign_effect"], numbers["one_sign"], numbers["one_sign_critical"]),
-        (numbers["sign_effect"], numbers["two_signs"], numbers["two_signs_critical"]),
-    )
+
+    def warns(effect: float, evidence: float) -> Condition:
+        return "warning", warning.effect * effect, warning.evidence * evidence
+
+    def is_critical(effect: float, evidence: float) -> Condition:
+        return "critical", critical.effect * effect, critical.evidence * evidence
+
+    one, sign_effect = warns(1.0, numbers["one_sign"]), numbers["sign_effect"]
     return [
+        (warns(1.0, 1.0), is_critical(1.0, 1.0)),
+        (one, is_critical(sign_effect, numbers["one_sign_critical"])),
         (
-            ("warning", warning.effect, warning.evidence * for_warning),
-            ("critical", critical.effect * effect, critical.evidence * for_critical),
-        )
-        for effect, for_warning, for_critical in factors
+            warns(numbers["two_signs_effect"], numbers["two_signs"]),
+            one,
+            is_critical(sign_effect, numbers["two_signs_critical"]),
+        ),
     ]

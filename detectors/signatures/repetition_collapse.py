@@ -2,8 +2,8 @@
 
 Two shifts and the fixed level of RepetitionLevel raise one alert. No other metric is needed. Where accuracy is logged
 it has a say: at its floor, what would be a warning is critical; while it holds and nothing else is in distress, a shift
-counts one severity less, since healthy runs have bursts of formulaic answers that pass. The fixed level is critical
-whatever accuracy does.
+counts one severity less, and once accuracy has gained since the shift began it is an info: healthy runs have bursts of
+formulaic answers that pass. The fixed level is critical whatever accuracy does.
 
 >>> from regimescope.detectors import Suite
 >>> suite = Suite()
@@ -28,13 +28,13 @@ from regimescope.detectors.rules import Rule
 from regimescope.detectors.types import Severity
 
 _CALM: Mapping[Severity, Severity] = {"critical": "warning", "warning": "info"}
-"What a shift counts while accuracy holds."
+"What a shift counts while accuracy holds; where it gained, an info."
 
 
 class _Rise:
     """The up-shift of one of the two metrics."""
 
-    __slots__ = ("_half", "_quarter", "metric", "rule", "shift", "streaks", "value")
+    __slots__ = ("_before", "_early", "_half", "_quarter", "metric", "rule", "shift", "streaks", "value")
 
     def __init__(self, rule: Rule, core: Mapping[str, float]) -> None:
         self.rule, self.metric = rule, rule.metric
@@ -42,21 +42,40 @@ class _Rise:
         self.shift = Shift(logit, 1, rule.numbers["floor"], core)
         self.streaks = Streaks(rule)
         self.value = 0.0
+        self._before: float | None = None  # mean accuracy when the shift began
+        self._early: dict[int, float] = {}  # the same by step, of the points before the shift speaks
 
-    def update(self, step: int, value: float, *, lost: bool, calm: bool) -> tuple[Severity | None, Severity | None]:
+    def update(
+        self, step: int, value: float, *, lost: bool, calm: bool, accuracy: float | None
+    ) -> tuple[Severity | None, Severity | None]:
         """Levels whose condition has held long enough, and holds now. `lost`: accuracy is at its floor; `calm`: it is
-        logged and holds."""
+        logged and holds; `accuracy`: its short mean."""
         self.value = value
         shift = self.shift
         shift.update(step, value)
+        if accuracy is not None:
+            self._note(step, accuracy)
         level: Severity | None = None
         if shift.evidence > self._half:
             for name, condition in self.rule.levels.items():  # those of an info are those of a warning
                 if shift.effect > condition.effect and shift.evidence > condition.evidence and value > condition.value:
                     level = "critical" if lost or name == "critical" else "warning"
         if calm and level is not None:
-            level = _CALM[level]
+            level = "info" if self._gained(accuracy) else _CALM[level]
         return self.streaks.update(step, level), level
+
+    def _note(self, step: int, accuracy: float) -> None:
+        """The mean accuracy of this point. The first points are judged together, once there are enough."""
+        shift = self.shift
+        if shift.scale is None:
+            self._early[step] = accuracy
+        elif shift.evidence <= 0 or self._before is None:
+            self._before = self._early.get(shift.onset, accuracy)
+            self._early = {}
+
+    def _gained(self, accuracy: float | None) -> bool:
+        before = self._before
+        return accuracy is not None and before is not None and accuracy > before * (1 + self.rule.numbers["gain"])
 
     @property
     def holds(self) -> bool:
@@ -92,7 +111,7 @@ class RepetitionCollapse(Detector):
             if value is None:
                 continue
             seen = True
-            one_reached, one_now = rise.update(step, value, lost=lost, calm=calm)
+            one_reached, one_now = rise.update(step, value, lost=lost, calm=calm, accuracy=point.accuracy_mean)
             if one_reached is not None and RANK[one_reached] > RANK[reached]:
                 reached, row = one_reached, rise.rule
             if one_now is not None and RANK[one_now] > RANK[now]:

@@ -69,6 +69,14 @@ def test_a_burst_of_repetition_counts_one_severity_less_while_accuracy_holds(rep
     assert found["repetition_collapse"].severity == severity
 
 
+@pytest.mark.parametrize("begin", [6, 60])
+@pytest.mark.parametrize(("after", "severity"), [(0.56, "warning"), (0.7, "info"), (0.05, "critical")])
+def test_repetition_that_comes_with_a_gain_of_accuracy_is_an_info(begin, after, severity):
+    """The gain counts from where the repetition began, before the rule could speak as well."""
+    found = run(rows(begin + 16, rep4_mean=step_at(begin, 0.1, 0.4, 3), accuracy=step_at(begin, 0.55, after, 4)))
+    assert found["repetition_collapse"].severity == severity
+
+
 @pytest.mark.parametrize(
     ("before", "after", "accuracy", "found"),
     [(0.12, 0.37, 0.0, True), (0.12, 0.37, 0.5, False), (0.12, 0.22, 0.0, False), (0.2, 0.37, 0.0, False)],
