@@ -34,7 +34,8 @@ def test_the_loop_at_the_end_is_the_trainers():
 def test_a_loop_that_the_response_left_again_is_found():
     ids = [9, 8, *[1, 2, 3, 4, 5, 6, 7, 0] * 3, 5, 5]
     assert loop_of(ids) == Loop(start=2, period=8, covered=24, at_end=False)
-    assert loop_of([*ids, *[3] * 24]) == Loop(start=28, period=1, covered=24, at_end=True), "that at the end wins"
+    longer = [*[1, 2, 3, 4, 5, 6, 7, 0] * 4, 5, *[3] * 24]
+    assert loop_of(longer) == Loop(start=33, period=1, covered=24, at_end=True), "that at the end wins"
 
 
 def test_the_end_token_is_no_part_of_the_loop():
