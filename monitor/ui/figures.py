@@ -32,6 +32,8 @@ STEPS_AFTER = 150
 "Steps shown after the detection, or after the last change of bounds."
 BASELINE_POINTS = 20
 "Points before the onset that make the reference of a chart."
+LEFT_PX = 68
+"Left margin of charts that stand below each other, so that their steps do too."
 _LANE_PX, _MARGIN_PX = 34, 64
 _MANY, _FEWEST = 30, 5
 "More checkpoints than that are drawn small."
@@ -186,8 +188,10 @@ def evidence_chart(
     inside = [mark for mark in marks if first <= mark.step <= last]
     for mark in inside:
         _mark_line(figure, mark, ink, 9 if len(inside) <= _MANY else 5)
-    figure.update_layout(height=330, showlegend=False, hovermode="x")
-    figure.update_yaxes(title={"text": f"{escape(metric)}, {unit}" if unit else escape(metric), "font": {"size": 12}})
+    figure.update_layout(height=330, showlegend=False, hovermode="x", margin_l=LEFT_PX)
+    figure.update_yaxes(
+        automargin=False, title={"text": f"{escape(metric)}, {unit}" if unit else escape(metric), "font": {"size": 12}}
+    )
     figure.update_xaxes(range=padded(first, last), title={"text": "step", "font": {"size": 12}})
     return figure
 

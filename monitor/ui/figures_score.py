@@ -8,7 +8,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from regimescope.monitor.query import AlertRow, Series
-from regimescope.monitor.ui.figures import SEVERITY_TONE, base_figure, padded
+from regimescope.monitor.ui.figures import LEFT_PX, SEVERITY_TONE, base_figure, padded
 from regimescope.monitor.ui.palette import Theme, colors, faded
 
 HEIGHT_PX = 150
@@ -38,8 +38,12 @@ def score_chart(series: Series, alert: AlertRow, *, first: int, last: int, theme
     )
     for step in (alert.step_onset, alert.step_detected):
         figure.add_vline(x=step, line={"color": color, "width": 1.5})
-    figure.update_layout(height=HEIGHT_PX, showlegend=False, hovermode="x")
+    figure.update_layout(
+        height=HEIGHT_PX, showlegend=False, hovermode="x", margin={"l": LEFT_PX, "r": 12, "t": 8, "b": 8}
+    )
     top = max([value for value in series.values if value is not None], default=1.0)
-    figure.update_yaxes(title={"text": "score", "font": {"size": 12}}, range=[0, 1.15 * max(1.0, top)], nticks=4)
+    figure.update_yaxes(
+        automargin=False, title={"text": "score", "font": {"size": 12}}, range=[0, 1.15 * max(1.0, top)], nticks=4
+    )
     figure.update_xaxes(range=padded(first, last))
     return figure
