@@ -109,7 +109,7 @@ def desk(tmp_path, record):
 def shown(at):
     assert not at.exception, at.exception
     kinds = (at.text, at.markdown, at.caption, at.subheader, at.warning, at.error, at.info)
-    return "\n".join(str(element.value) for kind in kinds for element in kind)
+    return "\n".join(str(element.value) for kind in kinds for element in kind).replace("\u00a0", " ")
 
 
 def button(at, label):

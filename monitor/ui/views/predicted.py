@@ -13,6 +13,9 @@ from regimescope.monitor.ui.texts import percent
 from regimescope.monitor.ui.views.what_if import CAVEAT, prediction
 from regimescope.monitor.what_if import Effect, Prediction
 
+NBSP = "\u00a0"
+"A narrow page breaks between cells, not within one."
+
 
 def draw_prediction(ctx: Context, facts: RunFacts, then: Bounds, *, place: str) -> None:
     """A line on how many tokens change, and a row per regime that does. `place`: makes its key unique."""
@@ -46,7 +49,10 @@ def _row(effect: Effect) -> str:
     mass = "not known"
     if effect.grad_mass_now is not None and effect.grad_mass_then is not None:
         mass = f"{percent(effect.grad_mass_now)} → {percent(effect.grad_mass_then)}"
-    return (
-        f"| **{effect.regime}** | {percent(effect.clipped_now)} → {percent(effect.clipped_then)}{error} | "
-        f"{percent(effect.low)} to {percent(effect.high)} | {mass} | {effect.changed:,} of {effect.tokens:,} |"
+    cells = (
+        f"{percent(effect.clipped_now)} → {percent(effect.clipped_then)}{error}",
+        f"{percent(effect.low)} to {percent(effect.high)}",
+        mass,
+        f"{effect.changed:,} of {effect.tokens:,}",
     )
+    return f"| **{effect.regime}** | {' | '.join(cell.replace(' ', NBSP) for cell in cells)} |"
