@@ -350,20 +350,21 @@ def test_a_threshold_is_changed_and_the_alert_goes(page, two_runs):
     rule = page.get_by_role("combobox", name="Rule")
     rule.fill("accuracy_floor", timeout=40_000)
     page.get_by_role("option", name="accuracy_floor").click()
-    expect(page.get_by_text("Accuracy is below a quarter of its best.")).to_be_visible()
+    expect(page.get_by_text("Accuracy is below a quarter of its best.")).to_be_visible(timeout=20_000)
     field = page.get_by_role("spinbutton", name="critical: for")
     field.fill("1000")
     field.press("Enter")
     page.get_by_role("button", name="Replay this run").click()
-    expect(page.get_by_text("1 alert goes")).to_be_visible()
+    expect(page.get_by_text("1 alert goes")).to_be_visible(timeout=20_000)
     expect(page.get_by_text("critical = { for = 1000 }")).to_be_visible()
 
 
 def test_a_deep_link_draws_both_curves(page, two_runs):
     page.goto(f"{two_runs.address}/forensics?a=sick&b=calm")
+    expect(page.get_by_text("A goes away from B first in")).to_be_visible(timeout=40_000)
     chart = page.locator(".js-plotly-plot").first
     expect(chart).to_be_visible(timeout=40_000)
+    page.wait_for_function("() => document.querySelector('.js-plotly-plot').data?.length > 1")
     drawn = chart.evaluate("(el) => el.data.map((line) => [line.name, line.xaxis, line.y.length])")
     assert ["A", "x", 48] in drawn and ["B", "x", 48] in drawn
-    expect(page.get_by_text("A goes away from B first in")).to_be_visible()
     assert "run=sick" in page.url

@@ -209,6 +209,7 @@ def _first_apart(a: Side, b: Side, watched: Sequence[Watched], by: By, onsets: t
         st.text("The two runs have no metric in common that could be compared.")
     elif not rows:
         st.text(f"A and B do not go apart in any of the {len(common)} metrics that both logged.")
+        st.caption(_APART)
     else:
         place, first = next(iter(rows[0])), rows[0]
         at = f"{first[place]:,} {_TITLES[by]}" if by != "step" else f"step {first[place]:,}"
