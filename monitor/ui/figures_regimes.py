@@ -34,6 +34,8 @@ _TAIL = 1e-4
 "Share of the tokens that may lie outside of what is shown at first."
 _TAIL_S = 0.02
 "The same for ratios of sequences: nearly all are within a hundredth of 1."
+_FEW = 12
+"Fewer steps than that are all named."
 _REGIMES = {1: ("R1", "R2"), -1: ("R3", "R4")}
 HEIGHT = 270
 
@@ -178,8 +180,11 @@ def heat_figure(
     ends = [math.log(v) for s in (lower, upper) for v in s.values[-1:] if v is not None and 0 < v < math.inf]
     low, high = _with_bounds(low, high, [(0.0, math.exp(-end if flipped else end)) for end in ends])
     figure.update_xaxes(
-        title={"text": "step", "font": {"size": 12}}, tickformat="d", range=[steps[0] - 0.5, steps[-1] + heatmap.width]
-    )  # fmt: skip
+        title={"text": "step", "font": {"size": 12}},
+        tickformat="d",
+        range=[steps[0] - 0.5, steps[-1] + heatmap.width - 0.5],
+        dtick=1 if len(steps) < _FEW else None,
+    )
     figure.update_yaxes(
         title={"text": f"{name} (log scale)", "font": {"size": 12}}, range=[low, high], **_ratio_ticks(low, high)
     )

@@ -192,6 +192,7 @@ def test_the_heatmap_leaves_steps_without_histogram_empty_and_draws_the_bounds(w
     upper = Series(steps=[0, 30], values=[11.0, 5.0], nonfinite=[], nonfinite_count=0)
     figure = heat_figure(gap, lower=EMPTY, upper=upper, sign=1, theme="light")
     drawn, line, _ = figure.data
+    assert figure.layout.xaxis.dtick is None and tuple(figure.layout.xaxis.range) == (1.5, 62.5)
     assert len(drawn.x) == 58 + 3 + 1 and len(drawn.y) == len(drawn.z) + 1
     assert [row[-2] for row in drawn.z if row[-1] is not None] == [None] * 3
     assert list(line.y) == [math.log(11.0), math.log(5.0)]

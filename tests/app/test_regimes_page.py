@@ -159,6 +159,23 @@ def test_moving_a_slider_moves_the_address_and_the_prediction(desk):
     assert at.select_slider[2].value == 1.0 and "Move a bound above" in said(at)
 
 
+def test_the_table_of_lags_is_of_the_run_whatever_part_is_shown(desk):
+    recorder = desk.run(steps=range(0))
+    for step in range(40):
+        lag = "0" if step < 5 else "2"
+        recorder.buckets(step, 0, stats(), revision=0, bounds=TIGHT)
+        recorder.buckets(step, 0, stats(), revision=0, bounds=TIGHT, slice=("lag", "5+" if step == 30 else lag))
+        recorder.ratio_hist(step, stats(), slice=("lag", lag))
+        recorder.step(step, {"accuracy": 0.5})
+    while desk.monitor.tick():
+        pass
+    for part in ("0", "1"):
+        at = desk.open(slice=part)
+        table = at.dataframe[0].value
+        assert list(table["lag"]) == ["2", "5+"] and list(table["steps"]) == ["19", "1"]
+    assert "No buckets in the last 20 steps of this part" in said(at) and "2,000 tokens of 5 steps" in said(at)
+
+
 def test_an_update_can_be_looked_at_alone_and_an_unknown_one_is_all(desk):
     desk.run(updates=3)
     assert "Step 21, update 1" in said(desk.open(update="1"))

@@ -43,7 +43,8 @@ def render() -> None:
                 matrix = matrix_of(ctx.monitor, run.run_key, slice_id=slice_id, update=None)
                 offered = _offered(run, slice_id, count_of(matrix))
                 update = _choose_update(offered)
-            lags = by_lag(con, run.run_key, matrix.step, parts) if matrix is not None else []
+            whole = matrix_of(ctx.monitor, run.run_key, slice_id=0, update=None)
+            lags = by_lag(con, run.run_key, whole.step, parts) if whole is not None else []
         for note in rule_texts.notes(run.weight_rule, run.ratio_source):
             st.info(note, icon=":material/info:")
         live_matrix(run.path, slice_id, update, offered)

@@ -22,7 +22,7 @@ from regimescope.monitor.ui.facts import RunFacts, load_facts
 from regimescope.monitor.ui.figures import CONFIG
 from regimescope.monitor.ui.figures_regimes import heat_figure, ratio_figure
 from regimescope.monitor.ui.session import plain_errors, theme
-from regimescope.monitor.ui.texts import REGIME_OF, bound_label, weight
+from regimescope.monitor.ui.texts import REGIME_OF, bound_label, plural, weight
 from regimescope.monitor.ui.url_bounds import PARAMETERS, bounds_of, number_text, parameters_of
 from regimescope.monitor.ui.views.what_if import what_if_panel, window_table
 from regimescope.monitor.what_if import LAST_STEPS, obstacle
@@ -110,7 +110,7 @@ def _histograms(facts: RunFacts, read: dict[str, Ratios], now: Bounds | None, th
                 st.markdown(f"**{title}**")
                 st.text("No token of this sign away from r = 1.")
                 continue
-            st.markdown(f"**{title}: {sum(histogram.counts):,} tokens of {histogram.steps} steps**")
+            st.markdown(f"**{title}: {sum(histogram.counts):,} tokens of {plural(histogram.steps, 'step')}**")
             st.plotly_chart(
                 ratio_figure(
                     histogram,
