@@ -26,6 +26,10 @@ class Events:
             summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
             self._writer.add_event(Event(step=step, wall_time=time.time(), summary=summary))
 
+    def flush(self) -> None:
+        """Everything so far is in the file."""
+        self._writer.flush()
+
     def close(self) -> None:
         self._writer.close()
 
