@@ -28,8 +28,9 @@ def dump(folder, steps, **fields):
     """verl's: a file per step, two responses to each of two prompts; the second loops from step 3 on."""
     folder.mkdir()
     for step in steps:
+        texts = [LOOP if i == 1 and step >= 3 else f"one two three four {i} {step}" for i in range(4)]
         rows = [
-            {"input": f"prompt {i // 2} of {step}", "output": LOOP if i == 1 and step >= 3 else f"one two three four {i} {step}",
+            {"input": f"prompt {i // 2} of {step}", "output": texts[i],
              "score": float(i == 0), "step": step, "acc": i == 0, "gts": "7", **fields}
             for i in range(4)
         ]  # fmt: skip
