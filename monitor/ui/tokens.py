@@ -110,14 +110,15 @@ def _number(value: float) -> float | str:
 
 def script() -> str:
     """tokens.js without indentation and comment lines: it travels with every message of the page."""
-    lines = (line.strip() for line in _part("js").splitlines())
+    lines = (line.strip() for line in part("js").splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//")) + "\n"
 
 
-def _part(suffix: str) -> str:
+def part(suffix: str) -> str:
+    """A file of the component: html, css or js."""
     return (Path(__file__).parent / f"tokens.{suffix}").read_text("utf-8")
 
 
 _VIEWER = st.components.v2.component(
-    "regimescope_tokens", html=_part("html"), css=_part("css"), js=script(), isolate_styles=False
+    "regimescope_tokens", html=part("html"), css=part("css"), js=script(), isolate_styles=False
 )
