@@ -15,6 +15,7 @@ from regimescope.monitor import query
 from regimescope.monitor.check import Report, make_report
 from regimescope.monitor.departures import Departure, watched_metrics
 from regimescope.monitor.errors import RolloutError
+from regimescope.monitor.imports.origin import Origin, origin_of
 from regimescope.monitor.imports.write import Imported
 from regimescope.monitor.private import RunView
 from regimescope.monitor.report.charts import Chart, Line, Mark
@@ -65,7 +66,8 @@ class Findings:
     "Since the onset of the worst alert that counts; None = no alert, or no times in the log."
     attribution: str
     rollouts: list[ShownRollout]
-    sources: list[query.MetricSource]
+    origin: Origin | None
+    "Of a foreign log; None = recorded."
     settings: dict[str, object]
     bounds: dict[str, float]
 
@@ -81,7 +83,7 @@ def gather(view: RunView, log: Imported | None, name: str) -> Findings:
         charts = run_charts(con, facts, report)
         hours = hours_since(con, view.run.run_key, worst_onset(report), report.last_step)
         shown = _rollouts(con, view, facts)
-        sources = query.metric_sources(con, view.run.run_key)
+        origin = origin_of(con, view.run)
     labels = {w.name: w.label for w in watched_metrics(rules)}
     return Findings(
         made_by=f"regimescope {__version__}",
@@ -93,7 +95,7 @@ def gather(view: RunView, log: Imported | None, name: str) -> Findings:
         hours=hours,
         attribution=attribution(report, side),
         rollouts=shown,
-        sources=sources,
+        origin=origin,
         settings=dict(view.run.config),
         bounds=query.named_bounds(facts.bounds.bounds) if facts.bounds is not None else {},
     )

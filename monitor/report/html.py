@@ -69,13 +69,9 @@ def _section(title: str, body: str) -> str:
 
 
 def _origin(found: Findings) -> str:
-    report = found.report
-    log = report.log
-    read = (
-        f"read as {log['format']}" + (f", keys of {log['framework']}" if log["framework"] else "")
-        if log
-        else "recorded"
-    )
+    report, origin = found.report, found.origin
+    keys = f", keys of {origin.framework}" if origin is not None and origin.framework else ""
+    read = "recorded" if origin is None else f"read as {origin.format}{keys}"
     last = "" if report.last_step is None else f", last step {report.last_step:,}"
     return f"{read}; {report.steps:,} steps{last}; made by {found.made_by}"
 
@@ -186,19 +182,13 @@ def blind_rows(found: Findings) -> list[tuple[str, str, str]]:
 
 
 def _sources(found: Findings) -> list[str]:
-    parts = []
-    if found.sources:
-        rows = [[s.name, s.source_key, s.transform or "", s.trust or ""] for s in found.sources]
-        parts.append(table(["ours", "key of the log", "transform", "trust"], rows))
-    log = found.report.log
-    if log is not None:
-        unmapped = log["unmapped"]
-        if isinstance(unmapped, list) and unmapped:
-            parts.append(f"<p>Kept under their own name: {escape(', '.join(map(str, unmapped)))}.</p>")
-        left_out = log["left_out"]
-        if isinstance(left_out, list):
-            parts += [f"<p>Note: {escape(str(note))}.</p>" for note in left_out]
-    else:
+    parts, origin = [], found.origin
+    if origin is None:
         parts.append("<p>Recorded by the Recorder, under our own names (docs/metrics.md).</p>")
-    parts += [f"<p>Wrong with the files: {escape(text)}</p>" for text in found.report.troubles]
-    return parts
+    else:
+        rows = [[s.name, s.source_key, s.transform or "", s.trust or ""] for s in origin.sources]
+        parts.append(table(["ours", "key of the log", "transform", "trust"], rows))
+        if origin.unmapped:
+            parts.append(f"<p>Kept under their own name: {escape(', '.join(origin.unmapped))}.</p>")
+        parts += [f"<p>Note: {escape(note)}.</p>" for note in origin.notes]
+    return parts + [f"<p>Wrong with the files: {escape(text)}</p>" for text in found.report.troubles]

@@ -37,9 +37,11 @@ def markdown(found: Findings) -> str:
     blind = blind_rows(found)
     if blind:
         parts += ["## What could not be seen", table(["rules", "why", "what to log"], blind)]
-    if found.sources:
+    if found.origin is not None:
         parts.append("## Where the numbers come from")
-        parts.append(table(["ours", "key", "trust"], [[s.name, s.source_key, s.trust or ""] for s in found.sources]))
+        parts.append(
+            table(["ours", "key", "trust"], [[s.name, s.source_key, s.trust or ""] for s in found.origin.sources])
+        )
     return "\n\n".join(parts) + f"\n\nMade by {found.made_by}.\n"
 
 

@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
 from regimescope.monitor import query
+from regimescope.monitor.imports.run import Request, import_log
 from regimescope.monitor.segments import find_runs
 from regimescope.monitor.service import Monitor
 from regimescope.monitor.store import Store
@@ -18,8 +19,9 @@ from regimescope.monitor.ui import context, header
 from regimescope.monitor.ui.figures_compare import At, Cell, Line, small_multiples
 from regimescope.monitor.ui.two_runs import stretch
 from regimescope.monitor.ui.views import rules
-from regimescope.monitor.ui.views.forensics import report_json
+from regimescope.monitor.ui.views.forensics import report_html, report_json
 
+REAL = Path(__file__).parents[1] / "data" / "real_logs"
 MAIN = Path(header.__file__).parent / "main.py"
 ONSET = 30
 EVIL = "<img src=x onerror=alert(1)> **bold** :material/alarm:"
@@ -282,6 +284,17 @@ def test_the_download_is_what_check_prints(desk, record):
     report = json.loads(report_json(context.current(), "sick"))
     assert report["verdict"] == "critical" and report["run"] == "sick"
     assert report_json(context.current(), "gone") == "{}"
+
+
+def test_an_imported_log_stands_beside_recorded_runs_and_says_where_its_numbers_come_from(desk, record):
+    write_calm(record(desk.root / "calm"))
+    import_log(REAL / "trl_trainer_state_1000.json", desk.root, Request())
+    at = desk.open("forensics", a="trl_trainer_state_1000", b="calm")
+    said = words(at)
+    assert "HF trainer_state.json, keys of trl" in said and "which regime drives it" in said
+    assert {"truncated_frac", "completions/clipped_ratio", "exact", "diff"} <= set(tables(at))
+    report = report_html(context.current(), "trl_trainer_state_1000")
+    assert "completions/clipped_ratio" in report and "Nothing that counts was found in 200 steps." in report
 
 
 def test_settings_waits_while_another_replay_runs(desk, record):

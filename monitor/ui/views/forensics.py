@@ -17,6 +17,8 @@ from regimescope.monitor.check import make_report
 from regimescope.monitor.compare import By
 from regimescope.monitor.departures import Watched, watched_metrics
 from regimescope.monitor.private import RunView
+from regimescope.monitor.report.gather import gather
+from regimescope.monitor.report.html import html, page
 from regimescope.monitor.ui.context import Context, current
 from regimescope.monitor.ui.facts import load_facts
 from regimescope.monitor.ui.session import chosen_run, page_link, plain_errors
@@ -31,6 +33,7 @@ from regimescope.monitor.ui.two_runs import (
     side_of,
 )
 from regimescope.monitor.ui.views.curves import curves
+from regimescope.monitor.ui.views.origin import origin
 from regimescope.monitor.wire import plain
 
 _AXES: dict[By, str] = {"step": "Step", "tokens": "Tokens", "onset": "Onset"}
@@ -105,6 +108,10 @@ def _head(ctx: Context, chosen: str, paths: Sequence[str]) -> tuple[str | None, 
             "Alerts as JSON", lambda: report_json(ctx, chosen), "alerts.json", "application/json",
             icon=":material/download:", on_click="ignore", help="What `regimescope check RUN --json` prints.",
         )  # fmt: skip
+        st.download_button(
+            "Report", lambda: report_html(ctx, chosen), "report.html", "text/html", icon=":material/description:",
+            on_click="ignore", help="What `regimescope report RUN` writes: one file that opens from disk.",
+        )  # fmt: skip
         page_link("settings", "Other thresholds", icon=":material/tune:")
     if not others:
         st.caption("There is one run below this root: nothing to compare it with.")
@@ -143,6 +150,15 @@ def report_json(ctx: Context, path: str) -> str:
     return json.dumps(plain(asdict(report)), indent=2, ensure_ascii=False)
 
 
+def report_html(ctx: Context, path: str) -> str:
+    """The report of a run as this server knows it."""
+    with ctx.monitor.store.cursor() as con:
+        run = query.run_by_path(con, path)
+    if run is None:
+        return page(path, ["<p>This run is gone.</p>"])
+    return html(gather(RunView(folder=ctx.monitor.root / path, run=run, monitor=ctx.monitor), None, path))
+
+
 def _body(ctx: Context, a: Side, b: Side | None, by: By) -> None:
     if a.run.last_step is None:
         st.text("No step of this run has been seen yet: there is nothing to look at.")
@@ -167,6 +183,9 @@ def _body(ctx: Context, a: Side, b: Side | None, by: By) -> None:
         st.caption(_RULE)
     curves(ctx, a, b, by, onsets, _TITLES[by])
     _settings(a, b)
+    for letter, side in zip("AB", (a, b), strict=True):
+        if side is not None:
+            origin(ctx, side.run, letter)
 
 
 def _aligned(a: Side, b: Side | None, by: By) -> tuple[By, tuple[int, int]]:
