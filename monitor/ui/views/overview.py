@@ -28,12 +28,15 @@ from regimescope.monitor.ui.views.panels import PANELS, TILES, Tile, available, 
 
 _SKELETON_PX = 480
 _SLICE, _ENVS, _ENV_ORDER, _ROW_CLICKED = "slice_picker", "env_table", "env_order", "env_clicked"
-"Session keys: the picker, the table, the slice ids of its rows as drawn, and that one was clicked."
+"Session keys: the picker, the table, the slice ids of its rows as drawn, and the one that was clicked."
 
 
 def render() -> None:
     """Draw the page of the chosen run."""
     ctx, run = current(), chosen_run()
+    clicked = st.session_state.pop(_ROW_CLICKED, None)
+    if clicked is not None:  # here and not at the click: a redraw that was under way has the address of before
+        st.query_params["slice"] = str(clicked)
     with plain_errors("The run's metrics"):
         with ctx.monitor.store.cursor() as con:
             names = frozenset(query.metric_names(con, run.run_key))
@@ -52,7 +55,7 @@ def _live_part(path: str, names: frozenset[str], has_steps: bool) -> None:
             st.warning("The folder of this run is gone.", icon=":material/folder_off:")
             return
         numbers = read_numbers(ctx.monitor, facts.run.run_key)
-        if st.session_state.pop(_ROW_CLICKED, False):
+        if _ROW_CLICKED in st.session_state:
             st.rerun(scope="app")
         if has_steps != (facts.live.last_step is not None) or _sees_more(names, numbers.names):
             st.rerun(scope="app")
@@ -95,11 +98,11 @@ def _slice_picked() -> None:
 
 
 def _row_picked() -> None:
-    """A row of the table of environments; the same row once more means everything."""
+    """A row of the table of environments. A selection that goes changes nothing: the table itself drops it as well."""
     rows = st.session_state[_ENVS]["selection"]["rows"]
     order = st.session_state.get(_ENV_ORDER, [])
-    st.query_params["slice"] = str(order[rows[0]] if rows and rows[0] < len(order) else 0)
-    st.session_state[_ROW_CLICKED] = True
+    if rows and rows[0] < len(order):
+        st.session_state[_ROW_CLICKED] = order[rows[0]]
 
 
 def _answers(facts: RunFacts, numbers: Numbers) -> None:
