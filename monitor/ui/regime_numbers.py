@@ -67,20 +67,18 @@ def matrix_of(monitor: Monitor, run_key: int, *, slice_id: int, update: int | No
 
 def read_matrix(con: Connection, run_key: int, last_step: int, *, slice_id: int, update: int | None) -> Matrix | None:
     """Of the newest step up to `last_step` that has buckets of this slice; None where there is none."""
-    rows = _recent(con, run_key, last_step, slice_id)
+    rows = _recent(con, run_key, last_step, slice_id, per_update=True)
     if not rows:
         newest = query.latest(con, run_key, ["R1.tokens"]).get("R1.tokens")
-        rows = _recent(con, run_key, newest.step, slice_id) if newest is not None else []
+        rows = _recent(con, run_key, newest.step, slice_id, per_update=True) if newest is not None else []
     if not rows:
         return None
     step = rows[0].step
     updates = tuple(sorted({row.update for row in rows if row.update is not None}))
     chosen = update if update in updates else None
-    older = (step - BACK - _SEEN, step - BACK)
-    now, before = (
-        _newest(query.buckets(con, run_key, steps=steps, slice_id=slice_id, per_update=chosen is not None))
-        for steps in ((step, step), older)
-    )
+    single = chosen is not None
+    now = rows if single else query.buckets(con, run_key, steps=(step, step), slice_id=slice_id)
+    before = _recent(con, run_key, step - BACK, slice_id, per_update=single) if step >= BACK else []
     sums = query.bucket_sums(con, run_key, steps=(step, step), slice_id=slice_id)
     return Matrix(
         step=step,
@@ -92,8 +90,13 @@ def read_matrix(con: Connection, run_key: int, last_step: int, *, slice_id: int,
     )
 
 
-def _recent(con: Connection, run_key: int, last: int, slice_id: int) -> list[BucketRow]:
-    return _newest(query.buckets(con, run_key, steps=(last - _SEEN, last), slice_id=slice_id, per_update=True))
+def _recent(con: Connection, run_key: int, last: int, slice_id: int, *, per_update: bool) -> list[BucketRow]:
+    """Of the newest step up to `last`, which is nearly always that one; else within the 20 before."""
+    rows = query.buckets(con, run_key, steps=(last, last), slice_id=slice_id, per_update=per_update)
+    if rows:
+        return rows
+    before = (last - _SEEN, last)
+    return _newest(query.buckets(con, run_key, steps=before, slice_id=slice_id, per_update=per_update))
 
 
 def _newest(rows: Sequence[BucketRow]) -> list[BucketRow]:
