@@ -4,7 +4,7 @@
     trainer.start(); ...; trainer.stop()
     trainer.written[step]         # unix time at which its last line was handed over
 
-The history has the scalars alone; the steps of `start()` have buckets and a histogram too.
+The history has six scalars alone; the steps of `start()` have all, with buckets and a histogram.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ QUIET = (
     "all_wrong_frac",
     "zero_variance_frac",
 )
+STORED = ("accuracy", "reward_mean", "entropy_mean", "grad_norm", "response_length_mean", "truncated_frac")
+"What the history has: a million steps of all of them would take half an hour to write and read."
 
 
 class LiveTrainer:
@@ -46,7 +48,7 @@ class LiveTrainer:
         self.written: dict[int, float] = {}
         "Live step -> unix time at which its last line was handed over."
         for step in range(history):
-            self._recorder.step(step, _metrics(step))
+            self._recorder.step(step, {name: value for name, value in _metrics(step).items() if name in STORED})
         self.step = history
 
     def start(self) -> None:
