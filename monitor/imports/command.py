@@ -94,7 +94,7 @@ def request_of(options: argparse.Namespace, *, follow: bool = False) -> Request:
     user_map = parse_map(options.map or ())
     columns = tuple((key, name) for key, name in user_map.items() if name == "step")
     return Request(
-        options=Options(pattern=options.pattern, run=options.run, columns=columns, follow=follow),
+        options=Options(pattern=options.pattern, run=options.of_run, columns=columns, follow=follow),
         framework=options.framework,
         user_map={key: name for key, name in user_map.items() if name != "step"},
         name=getattr(options, "name", None),
@@ -173,7 +173,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|key=value",
         help="settings of the job that the log does not hold: the bounds among them are linted; may be repeated",
     )
-    parser.add_argument("--run", help="which run of a file that holds several")
+    parser.add_argument("--run", dest="of_run", metavar="NAME", help="which run of a file that holds several")
     parser.add_argument(
         "--rollouts", metavar="DUMP", help="rollouts of the run: verl's JSON lines, TRL's completions, file or folder"
     )

@@ -37,5 +37,7 @@ def log_of(what: str, root: str | None) -> Path | None:
     log = Path(what)
     if log.is_file():
         return log
-    is_ours = not log.is_dir() or bool(find_runs(log)) or (default_root(root) / what).is_dir()
+    if not log.is_dir() or not any(log.iterdir()):
+        return None
+    is_ours = bool(find_runs(log)) or bool(find_runs(default_root(root) / what))
     return None if is_ours else log

@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+import gzip
+import shutil
+import tempfile
 from collections.abc import Callable
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
@@ -15,6 +19,7 @@ from regimescope.monitor.imports.rows import LogRow, Notes, Rows
 from regimescope.monitor.imports.text import Progress, head_of
 
 _LISTED = 6
+_GZIP = b"\x1f\x8b"
 _LOOKED_AT = 5000
 "Files of a folder whose first bytes are read."
 
@@ -109,6 +114,9 @@ def file_rows(
     path: Path, notes: Notes, *, run: str | None, console: Callable[[Path], Rows], progress: Progress | None = None
 ) -> Rows:
     """Rows of such a file. Raises ImportFailed, OSError."""
+    with open(path, "rb") as file:
+        if file.read(2) == _GZIP:
+            return _unpacked(path, partial(file_rows, notes=notes, run=run, console=console))
     head = head_of(path)
     if event_folder.is_event_file(head):
         return event_folder.read_file(path, notes, progress)
@@ -119,3 +127,17 @@ def file_rows(
     raise ImportFailed(
         f"{path} is a Parquet file without the columns `step` and `completion` of TRL's dumps of rollouts"
     )
+
+
+def _unpacked(path: Path, read: Callable[[Path], Rows]) -> Rows:
+    """Rows of a file in gzip, by way of a copy that is gone afterwards. Raises ImportFailed, OSError."""
+    with tempfile.TemporaryDirectory(prefix="regimescope-") as folder:
+        copy = Path(folder) / path.name.removesuffix(".gz")
+        try:
+            with gzip.open(path, "rb") as packed, open(copy, "wb") as file:
+                shutil.copyfileobj(packed, file)
+            yield from read(copy)
+        except EOFError:
+            raise ImportFailed(f"{path} ends inside its gzip data: is it complete?") from None
+        except ImportFailed as error:
+            raise ImportFailed(str(error).replace(str(copy), str(path))) from None

@@ -53,7 +53,7 @@ class Request:
 
 def import_log(log: Path, root: Path, request: Request, progress: Progress | None = None) -> Imported:
     """Import into a new folder below the root. Raises ImportFailed, OSError."""
-    folder = root / (request.name or name_of(log))
+    folder = root / (request.name or name_of(log, request.options.run))
     if folder.exists():
         raise ImportFailed(f"{folder} is there already: give the import another --name, or delete that folder")
     partial = root / f".{folder.name}.importing"
@@ -126,8 +126,9 @@ def _peek(rows: Rows) -> tuple[list[LogRow], Rows]:
     return head, chain(taken, rows)
 
 
-def name_of(log: Path) -> str:
-    """A folder name after the log; after the folder that it lies in where its own name says nothing.
+def name_of(log: Path, run: str | None = None) -> str:
+    """A folder name after the log and the run in it that is taken; after the folder that the log lies in where its own
+    name says nothing.
 
     >>> name_of(Path("a3_enlang_42/checkpoint-50/trainer_state.json"))
     'a3_enlang_42-checkpoint-50'
@@ -141,5 +142,5 @@ def name_of(log: Path) -> str:
         parts.insert(0, above.pop())
         if _TELLS_NOTHING.fullmatch(parts[-1]) or parts[-1] == "files":
             parts.pop()
-    slug = re.sub(r"[^A-Za-z0-9._=+-]+", "-", "-".join(parts)).strip("-.")
+    slug = re.sub(r"[^A-Za-z0-9._=+-]+", "-", "-".join([*parts, run] if run else parts)).strip("-.")
     return slug[:80] or "imported"

@@ -285,6 +285,25 @@ def test_a_sqlite_store_is_read_back_equal(tmp_path, folder, file, run):
     assert {path.name for path in tmp_path.iterdir()} == {file}  # nothing was made beside it
 
 
+def test_a_store_in_gzip_is_unpacked_and_its_errors_name_it(tmp_path):
+    packed = DATA / "mlflow" / "mlflow.db.gz"
+    same(series_of(rows_of(packed, run="second")[0]), truth_of("mlflow", "second"))
+    with pytest.raises(ImportFailed, match=r"mlflow\.db\.gz holds 2 runs"):
+        rows_of(packed)
+    cut = tmp_path / "cut.gz"
+    cut.write_bytes(packed.read_bytes()[:-5_000])
+    with pytest.raises(ImportFailed, match="ends inside its gzip data"):
+        rows_of(cut)
+
+
+def test_check_takes_a_log_of_several_runs_with_a_choice(capsys):
+    log = str(DATA / "tensorboard")
+    assert main(["check", log]) == 2
+    assert "choose one with --run, of other, restarted" in capsys.readouterr().err
+    assert main(["check", log, "--run", "other"]) == 0
+    assert "tensorboard-other (imported, 10 steps, last 9)" in capsys.readouterr().out
+
+
 def test_a_folder_with_one_sqlite_store_is_that_store(tmp_path):
     unpacked("trackio", "fixtures.db", tmp_path)
     assert len(rows_of(tmp_path, run="first")[0]) == 30
