@@ -310,8 +310,8 @@ said AS (
 )
 SELECT * EXCLUDE (p), p.kind AS mark, p.actor AS mark_actor, p.ts AS mark_ts, p.until_step AS until_step, p.text AS mark_text FROM said;
 
-CREATE VIEW v_incident AS                       -- signature: the probable cause, the earliest of those that name a failure and that no other explains
-WITH x AS (SELECT *, signature IN ('accuracy_collapse', 'early_accuracy', 'early_all_wrong', 'early_r4') AS unnamed FROM alert)
+CREATE VIEW v_incident AS                       -- signature: the probable cause, the earliest of those that name a failure, are more than a note, and that no other explains
+WITH x AS (SELECT *, signature IN ('accuracy_collapse', 'early_accuracy', 'early_all_wrong', 'early_r4') OR severity = 'info' AS unnamed FROM alert)
 SELECT run_key, incident_id, min(step_onset) AS step_onset, max(step_last) AS step_last, count(*) AS alerts,
        list(alert_id ORDER BY step_onset, launch_no, rule, slice_id, ordinal) AS alert_ids,
        first(signature ORDER BY unnamed, step_onset, launch_no, rule, slice_id, ordinal) FILTER (inhibited_by IS NULL) AS signature,

@@ -176,9 +176,24 @@ def test_the_cause_of_an_incident_is_the_earliest_alert_that_names_a_failure(col
         assert (found.signature, found.driver) == ("early_accuracy", "R2")
 
 
+def test_a_note_is_not_the_cause_of_an_incident_that_has_more() -> None:
+    store = Store.in_memory(Path("."))
+    with store.cursor() as con:
+        for signature, severity, onset in (("negative_push", "info", 1), ("repetition_collapse", "critical", 4)):
+            con.execute(
+                """INSERT INTO alert (run_key, incident_id, alert_id, launch_no, signature, rule, rule_version, ordinal,
+                       severity, step_onset, step_detected, step_last, state)
+                   VALUES (9, ?, uuid(), 0, ?, ?, 'x', 0, ?, ?, 20, 30, 'firing')""",
+                ["0" * 8 + "-0000-0000-0000-" + "0" * 12, signature, signature, severity, onset],
+            ).fetchall()
+        (found,) = query.incidents(con, 9)
+        assert (found.signature, found.step_onset) == ("repetition_collapse", 1)
+    store.close()
+
+
 def test_the_signatures_that_name_no_failure_are_those_of_the_detectors() -> None:
     text = (Path(query.__file__).parent / "schema.sql").read_text()
-    listed = re.search(r"signature IN \(([^)]+)\) AS unnamed", text)
+    listed = re.search(r"signature IN \(([^)]+)\) OR severity = 'info' AS unnamed", text)
     assert listed and sorted(name.strip(" '") for name in listed[1].split(",")) == sorted(UNNAMED)
 
 
