@@ -95,6 +95,8 @@ def load(path: Path, notes: Notes) -> Dump:
     """Read the dump once. Raises ImportFailed, OSError."""
     dump, stride = Dump(path=path), 1
     for place, (step, responses) in enumerate(steps_of(path, notes)):
+        if step in dump.numbers:
+            notes.leave_out("steps come again in the dump; the later part counts", f"step {step}")
         dump.numbers[step] = numbers_of_step(responses)
         if place % stride == 0:
             dump.kept[step] = _sample(step, responses)

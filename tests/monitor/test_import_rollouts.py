@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -115,6 +117,24 @@ def test_texts_of_many_steps_are_kept_of_some_spread_over_the_run(tmp_path, monk
     monkeypatch.setattr(dump_join, "MOST_STEPS", 4)
     found = dump_join.load(dump(tmp_path / "rollouts", range(20)), Notes())
     assert list(found.kept) == [0, 8, 16] and len(found.numbers) == 20
+
+
+def test_steps_that_come_again_in_a_dump_are_said(tmp_path):
+    folder = dump(tmp_path / "rollouts", (1, 2))
+    path = tmp_path / "all.jsonl"
+    texts = [(folder / f"{step}.jsonl").read_text() for step in (1, 2)]
+    path.write_text("".join([*texts, texts[0].replace("four", "five")]))
+    notes = Notes()
+    found = dump_join.load(path, notes)
+    assert list(found.numbers) == [1, 2]
+    assert notes.told() == ["1 steps come again in the dump; the later part counts (step 1)"]
+
+
+def test_a_parquet_file_of_other_things_is_refused(tmp_path):
+    path = tmp_path / "table.parquet"
+    pq.write_table(pa.table({"a": [1, 2]}), path)
+    with pytest.raises(ImportFailed, match="without the columns `step` and `completion`"):
+        import_log(path, tmp_path / "root", Request())
 
 
 def test_characters_are_measured_where_there_are_no_words_and_that_is_said(tmp_path):
