@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import time
 from pathlib import Path
@@ -25,6 +26,10 @@ def write_tensorboard(folder: Path) -> Truth:
 
     def write(run: str, first: int, last: int, seed: int, t: float) -> None:
         writer = EventFileWriter(str(folder / run))
+        args = json.dumps({"epsilon_high": 5.0, "loss_type": "cispo"}).encode()  # as HF's callback writes them
+        text = TensorProto(dtype=7, tensor_shape=TensorShapeProto(), string_val=[args])
+        summary = Summary(value=[Summary.Value(tag="args/text_summary", tensor=text)])
+        writer.add_event(Event(step=0, wall_time=t, summary=summary))
         for step in range(first, last):
             wall = t + 10 * (step - first)
             values = {key: as_float32(value) for key, value in numbers(step, seed).items()}
@@ -40,8 +45,6 @@ def write_tensorboard(folder: Path) -> Truth:
             second = Summary(value=[Summary.Value(tag="train/kl", tensor=tensor, metadata=meta)])
             writer.add_event(Event(step=step, wall_time=wall, summary=second))
             note(truth, f"{run}/{seed}", step, {**values, "train/kl": kl})
-        text = TensorProto(dtype=7, tensor_shape=TensorShapeProto(), string_val=[b"<b>args</b>"])
-        writer.add_event(Event(step=0, wall_time=wall, summary=Summary(value=[Summary.Value(tag="args", tensor=text)])))
         writer.close()
 
     write("restarted", 0, 20, 1, BEGIN)

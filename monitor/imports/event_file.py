@@ -8,6 +8,7 @@ content is not: in Python it costs more than all the rest.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import struct
@@ -33,6 +34,8 @@ _SHORTEST = 20
 _MOST_KNOWN = 100_000
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _WALL_TIME, _STEP, _SUMMARY = 0x09, 0x10, 0x2A
+_ARGUMENTS = "args/text_summary"
+"Where HF's Trainer keeps its arguments, as JSON."
 _UNREADABLE = "event files are unreadable from a place on: a record is damaged there"
 _CUT = "event files end inside a record (the job was killed, or still writes)"
 
@@ -105,8 +108,11 @@ def _any_points(record: bytes, known: dict[bytes, str], notes: Notes, path: Path
         values = [value for number, value in fields(summary) if number == 1 and isinstance(value, bytes)]
         for value in values:
             tag, number, is_last = _value(value)
-            if number is None:
+            if number is None and tag == _ARGUMENTS:
+                notes.config |= _arguments(value)
+            elif number is None:
                 notes.leave_out("summaries that are no number (texts, images, histograms)", tag)
+            if number is None:
                 continue
             tail = bytes([_SUMMARY]) + to_varint(len(summary)) + summary
             if is_last and len(values) == 1 and record.endswith(tail) and len(known) < _MOST_KNOWN:
@@ -114,6 +120,17 @@ def _any_points(record: bytes, known: dict[bytes, str], notes: Notes, path: Path
             yield tag, step, number, wall
     except (Malformed, struct.error):
         notes.leave_out("events that are none", path.name)
+
+
+def _arguments(value: bytes) -> dict[str, object]:
+    """The configuration in a text summary of HF's Trainer; {} where it is none. Raises Malformed."""
+    tensors = (data for number, data in fields(value) if number == 8 and isinstance(data, bytes))
+    texts = [text for data in tensors for number, text in fields(data) if number == 8 and isinstance(text, bytes)]
+    try:
+        found = json.loads(texts[0]) if len(texts) == 1 else {}
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _event(record: bytes) -> tuple[float, int, bytes]:

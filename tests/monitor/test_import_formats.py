@@ -68,6 +68,7 @@ def test_tensorboard_is_read_back_equal_each_tag_at_its_own_steps():
     rows, notes = rows_of(DATA / "tensorboard", run="other")
     same(series_of(rows), truth_of("tensorboard", "other/3"))
     assert series_of(rows)["eval/reward"].keys() == {0, 5}
+    assert notes.config == {"epsilon_high": 5.0, "loss_type": "cispo"} and not notes.left_out
     assert rows[3].t == 1_790_000_030 and notes.format == "TensorBoard events" and notes.name == "other"
 
 
