@@ -253,14 +253,14 @@ def events(con: Connection, run_key: int, kinds: Sequence[str] | None = None) ->
 
 
 def checkpoints(con: Connection, run_key: int) -> list[EventRow]:
-    """Checkpoints on the surviving stretch that were not deleted since, oldest first; `data["path"]` is relative to the
-    run folder.
+    """Checkpoints on the surviving stretch that were not deleted since, oldest first, each as it was told last;
+    `data["path"]` is relative to the run folder, or as a foreign log has it.
     """
     told = [e for e in events(con, run_key, ["checkpoint"]) if not e.superseded]
     newest = {e.step: i for i, e in enumerate(told)}
     gone = {(step, i) for i, e in enumerate(told) for step in _steps(e.data.get("deleted"))}
     deleted = {step for step, i in gone if newest.get(step, -1) < i}
-    return [e for e in told if e.step not in deleted]
+    return [e for i, e in enumerate(told) if e.step not in deleted and newest[e.step] == i]
 
 
 def _steps(value: object) -> list[int]:

@@ -10,6 +10,17 @@ MAX_EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint that a log tells of."""
+
+    step: int
+    path: str
+    "As the log has it."
+    deleted: tuple[int, ...] = ()
+    "Steps of older ones that were deleted since."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogRow:
     """Numbers that belong together, under the names that the log gives them."""
 
@@ -23,6 +34,8 @@ class LogRow:
     "Unix seconds; None = not known."
     whole: bool = False
     "All that the log says of this step is in this row, so it need not wait for another."
+    checkpoint: Checkpoint | None = None
+    "The row tells of this one, and of nothing else: it has no values."
 
 
 Rows = Iterator[LogRow | None]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from regimescope.monitor.errors import ImportFailed
 from regimescope.monitor.imports.mapping import is_evaluation
-from regimescope.monitor.imports.rows import LogRow, Rows
+from regimescope.monitor.imports.rows import Checkpoint, LogRow, Rows
 
 MOST_LAUNCHES = 64
 
@@ -29,6 +29,8 @@ class Step:
     "0, 1, ..."
     late: bool
     "Of an evaluation, or told after the step was over: it ends no step."
+    checkpoint: Checkpoint | None = None
+    "All that it says."
 
 
 @dataclass(slots=True)
@@ -49,6 +51,8 @@ class Steps:
             if row is None:
                 yield from self._flush()
                 yield None
+            elif row.checkpoint is not None:
+                yield from self._checkpoint(row.checkpoint)
             elif is_evaluation(row):
                 yield from self._evaluation(row)
             else:
@@ -59,6 +63,12 @@ class Steps:
         yield from self._flush()
         step = row.step if row.step is not None else self.last or 0
         yield Step(step=step, values=row.values, t=row.t, launch=self.launches - 1, late=True)
+
+    def _checkpoint(self, checkpoint: Checkpoint) -> Iterator[Step]:
+        yield from self._flush()
+        if self.last is not None:
+            at = self.launches - 1
+            yield Step(step=checkpoint.step, values={}, t=None, launch=at, late=True, checkpoint=checkpoint)
 
     def _row(self, row: LogRow) -> Iterator[Step]:
         step = row.step

@@ -1,7 +1,7 @@
 """Console of HF's Trainer, so of TRL and ms-swift: `{'loss': '0.0415', 'completions/mean_length': 14.2, 'epoch': 0}`.
 
 The line has no step: the progress bar before it does (`10/300 [`), glued to it or not. Without a bar rows are counted
-from 1. An epoch that falls is another run in the same file.
+from 1. An epoch that falls is another run in the same file. Checkpoints: saved.py.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from regimescope.monitor.imports import saved
 from regimescope.monitor.imports.numbers import number_of
 from regimescope.monitor.imports.rows import LogRow, Notes
 
@@ -29,11 +30,14 @@ class Reader:
         self._bar: tuple[int, int] | None = None
         self._total: int | None = None
         self._last, self._stride, self._epoch = 0, 1, float("-inf")
+        self._counted = False
+        self._saved = saved.of_hf()
 
     def feed(self, line: str) -> Iterator[LogRow]:
         """The rows of one line."""
         if "/" in line and (bars := _BAR.findall(line)):
             self._bar = (int(bars[-1][0]), int(bars[-1][1]))
+        yield from self._saved.take(line, self._done())
         if HINT not in line:
             return
         for found in _DICT.finditer(line):
@@ -41,6 +45,11 @@ class Reader:
             values = {key: number for key, text in record.items() if (number := number_of(text)) is not None}
             if "epoch" in values:
                 yield from self._row(record, values)
+                yield from self._saved.after(self._done())
+
+    def _done(self) -> int | None:
+        """The last step that the log itself told; None where its rows were counted."""
+        return None if self._counted else self._last or None
 
     def _row(self, record: dict[str, str], values: dict[str, float]) -> Iterator[LogRow]:
         if "train_runtime" in values or "train_loss" in values:
@@ -60,6 +69,7 @@ class Reader:
 
     def _step(self, record: dict[str, str]) -> int:
         told = record.get(_OF, "").partition("/")[0]
+        self._counted = False
         bar, self._bar = self._bar, None
         if told.isdigit():
             step = int(told)
@@ -67,6 +77,7 @@ class Reader:
             self._total, step = bar[1], bar[0]
         else:
             step = self._last + self._stride
+            self._counted = True
             self._notes.leave_out("rows without a step were counted")
         self._stride = max(1, step - self._last) if self._last else self._stride
         self._last = step

@@ -1,7 +1,7 @@
 """Console of verl: `(TaskRunner pid=42) step:15 - actor/entropy:0.47 - critic/score/mean:np.float64(1.1)`.
 
 Model text between the lines says "step: 3" too, so a step must be followed by a key with a slash or `key:number - `. A
-line that was wrapped when it was pasted is joined again.
+line that was wrapped when it was pasted is joined again. Checkpoints: saved.py.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from regimescope.monitor.imports import saved
 from regimescope.monitor.imports.numbers import NUMBER, number_of
 from regimescope.monitor.imports.rows import LogRow, Notes
 
@@ -31,9 +32,15 @@ class Reader:
         notes.framework = "verl"
         self._open: list[str] = []
         self._step = 0
+        self._done: int | None = None
+        self._saved = saved.of_verl()
 
     def feed(self, line: str) -> Iterator[LogRow]:
         """The rows that are complete with this line; "" after the last."""
+        yield from self._lines(line)
+        yield from self._saved.take(line, self._done)
+
+    def _lines(self, line: str) -> Iterator[LogRow]:
         start = _START.search(line) if HINT in line else None
         if start is not None:
             yield from self.end()
@@ -60,6 +67,8 @@ class Reader:
                 self._notes.leave_out("values that are no numbers", f"step {self._step}: {item.strip()[:60]}")
         if values:
             yield LogRow(values=values, step=self._step, whole=True)
+            self._done = self._step
+            yield from self._saved.after(self._done)
 
     def _wrapped(self) -> bool:
         """Whether the last line was cut at a fixed width, as far as it tells: the first may have lost its prefix."""

@@ -69,6 +69,10 @@ class RunWriter:
         if step.launch != self._launch:
             self._begin(step)
         assert self._segment is not None  # _begin has opened it
+        if step.checkpoint is not None:
+            saved = {"path": step.checkpoint.path, "deleted": list(step.checkpoint.deleted)}
+            self._segment.put("event", {"s": step.step, "kind": "checkpoint", "data": saved})
+            return
         dump = None if step.late else self._dump
         rows = self._mapper.map(step.values if dump is None else {**step.values, **dump.at(step.step)})
         whole = rows.pop(None, {})
