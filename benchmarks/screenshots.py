@@ -1,7 +1,8 @@
 """Pictures of every page of a root, in two sizes and both themes: `python -m benchmarks.screenshots ROOT OUT`.
 
-Starts a server of its own on a free port and a headless Chromium (REGIMESCOPE_CHROMIUM, else the system's). With
---readme it makes docs/images/overview.png instead. --full takes the whole page instead of what fits the window.
+Starts a server of its own on a free port and a headless Chromium (REGIMESCOPE_CHROMIUM, else the system's). --full
+takes the whole page instead of what fits the window. `python -m benchmarks.screenshots --docs` makes
+docs/images/PAGE.png and PAGE-dark.png: it trains the length collapse and takes the pages while that run is dying.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,9 @@ from urllib.parse import urlencode
 from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
 
 REPOSITORY = Path(__file__).parents[1]
-README_IMAGE = REPOSITORY / "docs" / "images" / "overview.png"
+IMAGES = REPOSITORY / "docs" / "images"
+DYING = ["train", "--scenario", "length-collapse", "--pace", "9"]
+"Slow enough for every page to be taken before it ends."
 PAGES = {
     name: "/" + ("" if name == "overview" else name)
     for name in ("overview", "regimes", "alerts", "rollouts", "control", "forensics", "settings")
@@ -50,29 +54,60 @@ class Shot:
 
 def main(argv: list[str] | None = None) -> int:
     """Take the pictures and print their paths."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.docs:
+        of_a_dying_run()
+        return 0
+    if args.root is None:
+        parser.error("name a ROOT, or --docs")
     query = "?" + urlencode({"run": args.run}) if args.run else ""
-    shots = (
-        [Shot(path="/" + query, file=README_IMAGE, size=SIZES[0], scheme="light", full=False)]
-        if args.readme
-        else [
-            Shot(
-                path=path + query,
-                file=args.out / f"{name}-{size[0]}x{size[1]}-{scheme}.png",
-                size=size,
-                scheme=scheme,
-                full=args.full,
-            )
-            for name, path in PAGES.items()
-            for size in SIZES
-            for scheme in SCHEMES
-        ]
-    )
+    shots = [
+        Shot(
+            path=path + query, file=args.out / f"{name}-{size[0]}x{size[1]}-{scheme}.png", size=size, scheme=scheme,
+            full=args.full,
+        )
+        for name, path in PAGES.items()
+        for size in SIZES
+        for scheme in SCHEMES
+    ]  # fmt: skip
     with serving(args.root) as address, chromium() as browser:
         for shot in shots:
             take(browser, address, shot)
             print(shot.file)
     return 0
+
+
+def of_a_dying_run() -> None:
+    """The pictures of the documentation, from a real run after its first critical alert."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        with training(root / "length-collapse"), serving(root) as address, chromium() as browser:
+            _wait_for_critical(browser, address)
+            for name, path in PAGES.items():
+                for scheme in SCHEMES:
+                    file = IMAGES / f"{name}{'' if scheme == 'light' else '-dark'}.png"
+                    take(browser, address, Shot(path=path, file=file, size=SIZES[0], scheme=scheme, full=False))
+                    print(file.relative_to(REPOSITORY))
+
+
+@contextlib.contextmanager
+def training(folder: Path) -> Iterator[None]:
+    """A training run in a process of its own."""
+    command = [sys.executable, "-m", "regimescope.cli", *DYING, "--run-dir", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _wait_for_critical(browser: Browser, address: str) -> None:
+    page = browser.new_page()
+    page.goto(address)
+    page.get_by_text("COLLAPSING").first.wait_for(timeout=300_000)
+    page.close()
 
 
 @contextlib.contextmanager
@@ -82,8 +117,9 @@ def serving(root: Path) -> Iterator[str]:
     process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.search(r"http://\S+", line)
+        line, found = "", None
+        while found is None and (line := process.stdout.readline()):  # what else it says comes first
+            found = re.search(r"http://\S+", line)
         if found is None:
             sys.exit(f"screenshots: the server did not start: {line.strip() or 'see above'}")
         yield found.group()
@@ -132,13 +168,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.screenshots", description="Pictures of every page of a root."
     )
-    parser.add_argument("root", type=Path, metavar="ROOT", help="folder of run folders")
+    parser.add_argument("root", type=Path, nargs="?", metavar="ROOT", help="folder of run folders")
     parser.add_argument(
         "out", type=Path, nargs="?", default=Path("screenshots"), metavar="OUT", help="default: screenshots/"
     )
     parser.add_argument("--run", help="path of the run below ROOT (default: the one the page opens)")
     parser.add_argument("--full", action="store_true", help="the whole page instead of the window")
-    parser.add_argument("--readme", action="store_true", help=f"only {README_IMAGE.relative_to(REPOSITORY)}")
+    parser.add_argument("--docs", action="store_true", help="docs/images/: every page of a run that is dying")
     return parser
 
 
