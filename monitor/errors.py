@@ -7,6 +7,7 @@ RegimescopeError
 │   └── WireVersionError   written by a newer regimescope
 ├── RunError           a run folder that is missing or holds no segments
 ├── RulesFileError     a rules.toml below the root that cannot be used
+├── NotifyFileError    a notify.toml below the root, or a target in it, that cannot be used
 ├── ImportFailed       a foreign log that cannot be imported
 ├── LintError          settings of a framework that cannot be read
 ├── ReportError        a report that cannot be written
@@ -42,6 +43,10 @@ class RunError(RegimescopeError):
 
 
 class RulesFileError(RegimescopeError):
+    pass
+
+
+class NotifyFileError(RegimescopeError):
     pass
 
 

@@ -126,6 +126,10 @@ class Requests:
         }
         self._segment(run_key, run).write("mark", {**line, "signature": signatures.get(alert_id or "")})
 
+    def announce(self, run_key: int, kind: str, data: Mapping[str, object]) -> None:
+        """An event of the monitor's own, in its segment of the run. Raises ControlError."""
+        self._segment(run_key, self._writable(run_key)).write("event", {"kind": kind, "data": data})
+
     def _check_rollback(self, run: query.RunRow, args: Mapping[str, object]) -> None:
         """The step is one of the run's own checkpoints, the bounds lie within its limits or stay as they are."""
         try:

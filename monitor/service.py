@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 
@@ -30,6 +31,9 @@ from regimescope.monitor.replay import Recent, Replayer
 from regimescope.monitor.requests import Requests
 from regimescope.monitor.rules_file import rules_of, table_of
 from regimescope.monitor.store import Store, is_damaged
+
+if TYPE_CHECKING:
+    from regimescope.monitor.notify.notifier import Notifier
 
 __all__ = ["Head", "Liveness", "Monitor", "Recent", "Version"]
 
@@ -106,6 +110,9 @@ class Monitor:
         "Unix seconds of this process's clock."
         self.progress = Progress()
         "How far the tail is; known also while the index does not work."
+        self.notifier: Notifier | None = None
+        "Tells people about alerts; the server sets it before `start`, unless it is read-only."
+        self._untold: set[int] = set()
         self._only, self._rollouts = only, rollouts
         self._ingester = Ingester(self.store, only=only, rollouts=rollouts)
         self._replayer = Replayer(self.store, self.rules)
@@ -128,6 +135,8 @@ class Monitor:
         self._closing.set()
         if self._thread is not None:
             self._thread.join(timeout=30)
+        if self.notifier is not None:
+            self.notifier.close()
         self.requests.close()
         self.store.close()
 
@@ -144,6 +153,7 @@ class Monitor:
             written = self._replayer.update(changed, silence, said, self._ingester.held)
             expired = self.requests.expired()
             self._count(changed | said, said | expired, written)
+            self._notify(written | said)
             for run_key in said | self.requests.unseen(set(silence)) | expired:
                 self.requests.retract(run_key)
             self._compactor.changed(changed | said)
@@ -212,6 +222,10 @@ class Monitor:
         silence = self._ingester.silence().get(run_key)
         return liveness(self.run(run_key), self._replayer.median_step_s(run_key), silence)
 
+    def silent_s(self, run_key: int) -> float | None:
+        """Seconds since the last new byte of its trainer; None where no file could grow."""
+        return self._ingester.silence().get(run_key)
+
     def stale_s(self, run_key: int) -> float | None:
         """Seconds of silence of a run that should talk; None = it is not stale. Costs nothing while it talks."""
         if self._ingester.silence().get(run_key, math.inf) <= STALE_FLOOR_S:
@@ -225,6 +239,16 @@ class Monitor:
         with self.store.cursor() as con:
             con.execute("SELECT 1").fetchall()
         self._doubt = None
+
+    def _notify(self, run_keys: set[int]) -> None:
+        """Runs whose alerts may have changed; one that is still being read waits, for its alerts are not those of
+        now.
+        """
+        if self.notifier is not None:
+            self._untold |= run_keys
+            ready = self._untold - self._ingester.behind
+            self._untold -= ready
+            self.notifier.changed(ready)
 
     def _note_progress(self, started: float, changed: set[int]) -> None:
         paths = self._ingester.paths()

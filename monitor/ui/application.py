@@ -47,6 +47,9 @@ from regimescope.monitor.endpoint import (
     write_endpoint,
 )
 from regimescope.monitor.errors import RegimescopeError, StoreOwned
+from regimescope.monitor.notify.notifier import Notifier
+from regimescope.monitor.notify.post import check
+from regimescope.monitor.notify.targets import Plan, load_plan
 from regimescope.monitor.rules_file import rules_of
 from regimescope.monitor.service import Monitor
 from regimescope.monitor.store import Store
@@ -71,6 +74,8 @@ def app_options(settings: Settings | None = None) -> dict[str, Any]:
         settings = settings or Settings.from_environment()
         store = _elect(settings.root)
         rules_of(store.root)  # a mistake in it is told here, in one line
+        plan = Plan() if settings.read_only else load_plan(store.root)
+        check(plan)
     except StoreOwned as owned:
         print(f"regimescope: {owned}", flush=True)
         sys.exit(0)
@@ -81,7 +86,7 @@ def app_options(settings: Settings | None = None) -> dict[str, Any]:
     atexit.register(store.close)
     return {
         "script_path": Path(__file__).parent / "main.py",
-        "lifespan": partial(run_monitor, settings=settings, store=store),
+        "lifespan": partial(run_monitor, settings=settings, store=store, plan=plan),
         "routes": ROUTES,
         "on_script_error": plain_error,
         "middleware": [Middleware(SecurityHeaders), Middleware(KnownHosts)],
@@ -114,7 +119,7 @@ class KnownHosts(TrustedHostMiddleware):
 
 
 @asynccontextmanager
-async def run_monitor(app: st.App, *, settings: Settings, store: Store) -> AsyncIterator[None]:
+async def run_monitor(app: st.App, *, settings: Settings, store: Store, plan: Plan) -> AsyncIterator[None]:
     """Ingestion, detectors and endpoint.json, for as long as the server runs."""
     host, port = _bound_host(), int(streamlit_config.get_option("server.port"))
     read_only = settings.read_only or not (is_loopback(host) or settings.control_token)
@@ -138,6 +143,8 @@ async def run_monitor(app: st.App, *, settings: Settings, store: Store) -> Async
         control_token=settings.control_token,
         address=_browser_address(endpoint),
     )
+    if plan.targets and not read_only:
+        monitor.notifier = Notifier(monitor, plan, link=context.address)
     monitor.start()
     _publish(store.root, endpoint)
     install(context)

@@ -52,6 +52,7 @@ COMMANDS = {
     "lint": Command(
         "regimescope.monitor.lint", "", "the window a framework makes of its clip settings, and what it courts"
     ),
+    "notify": Command("regimescope.monitor.notify.command", "app", "list the targets of notices, send them a test"),
     "doctor": Command("regimescope.monitor.doctor", "monitor", "say what is wrong around the runs, with advice"),
     "prune": Command("regimescope.monitor.prune", "monitor", "free disk space: old checkpoints, the index; asks first"),
     "sql": Command("regimescope.monitor.sql", "monitor", "one reading query over a run; without SQL the views"),

@@ -121,7 +121,7 @@ def test_settings_shows_every_rule_and_where_numbers_of_ones_own_go(desk, record
     assert {"length_collapse", "effect 0.788, evidence 10, for 2", "off, optional"} <= set(cells)
     assert {"http://127.0.0.1:1", str(desk.root), "on, by ana"} <= set(cells)
     assert "all of their lines are read" in text
-    assert "otif" not in text, "notification targets are not built, so nothing on the page speaks of them"
+    assert "No targets: nobody is told" in text
 
 
 def test_a_changed_threshold_takes_an_alert_away_and_gives_the_lines_that_keep_it(desk, record):

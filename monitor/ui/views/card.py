@@ -16,10 +16,13 @@ from regimescope.detectors.advice import attribution
 from regimescope.monitor import query
 from regimescope.monitor.cells import cell
 from regimescope.monitor.memo import Memo
+from regimescope.monitor.notify.due import EVENT as NOTICE
+from regimescope.monitor.notify.due import read as read_notices
+from regimescope.monitor.notify.told import told_line
 from regimescope.monitor.query import AlertRow, Series
 from regimescope.monitor.scores import scores
 from regimescope.monitor.ui import false_alarms
-from regimescope.monitor.ui.context import Context
+from regimescope.monitor.ui.context import Context, current
 from regimescope.monitor.ui.facts import RunFacts
 from regimescope.monitor.ui.figures import CONFIG, SEVERITY_TONE, Mark, baseline, evidence_chart, window
 from regimescope.monitor.ui.figures_score import score_chart
@@ -92,6 +95,14 @@ def _head(alert: AlertRow, facts: RunFacts) -> None:
             st.text(f"Slice: {alert.slice}")
         if said:
             st.text(said)
+        if told := _told(facts, alert):
+            st.text(told)
+
+
+def _told(facts: RunFacts, alert: AlertRow) -> str:
+    """Who was told about it."""
+    with current().monitor.store.cursor() as con:
+        return told_line(read_notices(query.events(con, facts.run.run_key, [NOTICE])), alert.alert_id)
 
 
 def _notes(facts: RunFacts, alert: AlertRow) -> None:

@@ -1,4 +1,5 @@
-"""Settings: the thresholds in force, what other ones would have found on this run, and how the server is.
+"""Settings: the thresholds in force, what other ones would have found on this run, whom the server tells about alerts,
+and how it is.
 
 Nothing is set on this page. Thresholds are a file below the root: they hold for everybody who looks at these runs, so
 a browser may try them on a run and copy the lines, and whoever keeps the root decides.
@@ -12,13 +13,14 @@ from regimescope.monitor.ui.context import current
 from regimescope.monitor.ui.facts import load_facts
 from regimescope.monitor.ui.session import chosen_run, plain_errors
 from regimescope.monitor.ui.views.diagnostics import diagnostics
+from regimescope.monitor.ui.views.notices import notices
 from regimescope.monitor.ui.views.rules import rules_in_force, try_change
 
 
 def render() -> None:
     """Draw the page of the chosen run."""
     ctx = current()
-    numbers, server = st.tabs(["Thresholds", "Server and files"])
+    numbers, targets, server = st.tabs(["Thresholds", "Notices", "Server and files"])
     with numbers, plain_errors("The thresholds"):
         facts = load_facts(ctx, chosen_run().path)
         if facts is None:
@@ -26,5 +28,7 @@ def render() -> None:
         else:
             try_change(ctx, facts)
         rules_in_force(ctx, None if facts is None else facts.run.run_key)
+    with targets, plain_errors("The targets of notices"):
+        notices(ctx)
     with server, plain_errors("The state of the server"):
         diagnostics(ctx)
