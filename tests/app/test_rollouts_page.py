@@ -158,7 +158,8 @@ def test_the_data_of_the_viewer_is_json_whatever_was_recorded(pages):
     with pages.monitor.store.cursor() as con:
         (row,) = query.rollouts(con, 1)
     found = rollout_tokens(pages.root / "demo", row)
-    sent = tokens.wire(token_view(row, found, rule=None, bounds=None), rev="r", place={"step": "0", "id": "0"}, tok=7, color="x")
+    seen = token_view(row, found, rule=None, bounds=None)
+    sent = tokens.wire(seen, rev="r", place={"step": "0", "id": "0"}, tok=7, color="x")
     assert json.loads(json.dumps(sent, allow_nan=False)) == sent
     assert sent["old"] == [-1.0, -1.0, "NaN"] and sent["new"] == [-1.0, -0.5, "-Infinity"]
     assert sent["entropy"] == ["Infinity", 0.5, 0.1] and sent["bucket"] == "406"
