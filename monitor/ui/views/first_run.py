@@ -32,9 +32,7 @@ def render() -> None:
     root = monitor.root
     if not monitor.progress.ticks:
         st.subheader("Reading the runs")
-        st.text(
-            f"The index is built from the segments below {root}. This page turns into the Overview by itself."
-        )
+        st.text(f"The index is built from the segments below {root}. This page turns into the Overview by itself.")
         st.skeleton(_SKELETON_PX)
         return
     st.subheader("No data yet")
