@@ -23,6 +23,7 @@ from regimescope.monitor.imports.command import add_options, request_of
 from regimescope.monitor.imports.either import read_either
 from regimescope.monitor.imports.write import Imported
 from regimescope.monitor.private import RunView
+from regimescope.monitor.rescue import RescuePlan, as_json, plans
 from regimescope.monitor.troubles import troubles
 from regimescope.monitor.ui.verdict import is_snoozed
 from regimescope.monitor.way_back import relax, way_back
@@ -85,6 +86,7 @@ def make_report(view: RunView, log: Imported | None = None) -> Report:
         bounds = query.bounds_in_force(con, key)
         segments = query.segments(con, key)
         steps = query.step_count(con, key)
+        rescue = plans(con, view.run, view.folder, alerts, alive=view.run.status == "running")
         found_wrong = [f"{t.text}: {t.advice}" for t in troubles(con, key)]
     found_wrong += [f"{path}: {why}" for path, why in view.monitor.problems.items()]
     last = view.run.last_step
@@ -100,7 +102,7 @@ def make_report(view: RunView, log: Imported | None = None) -> Report:
         last_step=last,
         warming=view.monitor.warming(key),
         verdict=min(counted, key=lambda severity: _RANK[severity], default="ok"),
-        alerts=[_alert(a, last) | _advice(view, a, bounds) for a in found],
+        alerts=[_alert(a, last) | _advice(view, a, bounds, rescue.get(a.alert_id)) for a in found],
         lint=[_alert(a, last) for a in ordered if a.signature == LINT and not a.superseded],
         blind=[_blind(b) for b in view.monitor.blind(key) if b.status != "ok"],
         lost=sum(s.lost for s in segments),
@@ -128,13 +130,16 @@ def _alert(a: query.AlertRow, last: int | None) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _advice(view: RunView, a: query.AlertRow, bounds: query.BoundsInForce | None) -> dict[str, object]:
-    """What drives it beside what the paper expects, and the remedy as commands."""
+def _advice(
+    view: RunView, a: query.AlertRow, bounds: query.BoundsInForce | None, rescue: RescuePlan | None
+) -> dict[str, object]:
+    """What drives it beside what the paper expects, the remedy as commands, and the plan of a critical one."""
     obstacle, commands = way_back(view.folder, view.run, a.remedy, bounds)
     if a.open and a.evidence.get("window") != "closed":
         commands = relax(view.folder, view.run, a.remedy, a.signature)
     cause = attribution(a.driver, a.evidence, view.monitor.rules.texts)
-    return {"cause": cause, "obstacle": obstacle, "commands": commands}
+    plan = None if rescue is None else as_json(rescue)
+    return {"cause": cause, "obstacle": obstacle, "commands": commands, "rescue": plan}
 
 
 def _mark(a: query.AlertRow, last: int | None) -> str | None:
@@ -225,11 +230,27 @@ def _block(a: dict[str, object]) -> str:
 
 def _what_to_do(a: dict[str, object]) -> list[str]:
     """Cause and remedy, and the commands to copy; an alert that another one explains has those of that one."""
-    remedy, commands = a["remedy"], a.get("commands")
+    remedy, commands, rescue = a["remedy"], a.get("commands"), a.get("rescue")
     text = str(remedy.get("text") or "") if isinstance(remedy, dict) else ""
-    parts = (("cause", a.get("cause")), ("remedy", text), ("but", a.get("obstacle")))
+    parts = (("cause", a.get("cause")), ("remedy", text), ("but", "" if rescue else a.get("obstacle")))
     lines = [_item(f"{name}: {part}") for name, part in parts if part]
-    return lines + [f"    {command}" for command in commands] if isinstance(commands, list) else lines
+    if isinstance(rescue, dict):
+        relaxing = isinstance(remedy, dict) and remedy.get("checkpoint") is None
+        return [*lines, *(_copied(commands) if relaxing else []), *_rescue(rescue)]
+    return lines + _copied(commands)
+
+
+def _copied(commands: object) -> list[str]:
+    return [f"    {command}" for command in commands] if isinstance(commands, list | tuple) else []
+
+
+def _rescue(plan: Mapping[str, Any]) -> list[str]:
+    """The plan of a critical alert: its words, then what to copy."""
+    lines = ["  rescue plan", *(_item(f"{label.lower()}: {text}", 4) for label, text in plan["told"])]
+    live, rest = plan["live_command"], _copied(plan["commands"])
+    if live:
+        return [*lines, f"    {live}", *(["    or, where the process is gone:"] if rest else []), *rest]
+    return lines + rest
 
 
 def _short(dimmed: list[dict[str, object]]) -> list[str]:
@@ -252,9 +273,10 @@ def _sentences(*parts: object) -> str:
     return " ".join(f"{str(part).rstrip('.')}." for part in parts if part)
 
 
-def _item(text: str) -> str:
+def _item(text: str, indent: int = 2) -> str:
+    first, rest = " " * indent, " " * (indent + 2)
     return fill(
-        text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+        text, _WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
 
 

@@ -19,6 +19,7 @@ from regimescope.monitor.imports.origin import Origin, origin_of
 from regimescope.monitor.imports.write import Imported
 from regimescope.monitor.private import RunView
 from regimescope.monitor.report.charts import Chart, Line, Mark
+from regimescope.monitor.rescue import hours_since
 from regimescope.monitor.rollout_picks import rollouts_of_alert
 from regimescope.monitor.rollout_reader import rollout_tokens
 from regimescope.monitor.ui.facts import RunFacts, facts_of
@@ -31,8 +32,6 @@ POINTS = 500
 MOST_TEXT = 1500
 "Characters of a response."
 _ROLLOUTS = 5
-_KNOWN_STEPS = 0.8
-"Share of the steps since the onset whose time must be known."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,17 +186,6 @@ def _bound_marks(facts: RunFacts) -> list[Mark]:
         for c in facts.commands
         if c.kind == "set_bounds" and c.status == "applied" and c.applied_step is not None
     ]
-
-
-def hours_since(con: query.Connection, run_key: int, onset: int | None, last: int | None) -> float | None:
-    """Hours of training after the onset, by the seconds that each step took; None where too few are known."""
-    if onset is None or last is None or last <= onset:
-        return None
-    found = query.history(con, run_key, 0, ["step_seconds"], (onset + 1, last))["step_seconds"]
-    known = [float(v) for v in found.values if math.isfinite(v)]
-    if not known or len(known) < _KNOWN_STEPS * query.step_count(con, run_key) * (last - onset) / max(1, last + 1):
-        return None
-    return sum(known) / 3600
 
 
 def _rollouts(con: query.Connection, view: RunView, facts: RunFacts) -> list[ShownRollout]:

@@ -91,9 +91,12 @@ def _alerts(found: Findings) -> list[str]:
             f"{escape(str(alert['state']))}. {escape(str(alert['text']))}</p>"
         )
         parts += [f"<p><b>{name}</b> {escape(text)}</p>" for name, text in advice(alert)]
-        commands = alert.get("commands")
-        if isinstance(commands, list) and commands:
-            parts.append(f"<pre>{escape(chr(10).join(map(str, commands)))}</pre>")
+        if commands := to_copy(alert):
+            parts.append(f"<pre>{escape(chr(10).join(commands))}</pre>")
+        if plan := rescue(alert):
+            lines, copied = plan
+            parts.append("<h4>Rescue plan</h4>" + table(("", ""), lines))
+            parts += [f"<pre>{escape(chr(10).join(copied))}</pre>"] if copied else []
     return parts
 
 
@@ -104,9 +107,25 @@ def advice(alert: dict[str, object]) -> list[tuple[str, str]]:
     said = [
         ("Cause:", str(alert.get("cause") or "")),
         ("What to do:", text),
-        ("But:", str(alert.get("obstacle") or "")),
+        ("But:", "" if alert.get("rescue") else str(alert.get("obstacle") or "")),
     ]
     return [(name, words) for name, words in said if words and not alert["inhibited_by"]]
+
+
+def to_copy(alert: dict[str, object]) -> list[str]:
+    """Commands of the remedy; the way back of an alert with a rescue plan is the plan's."""
+    commands, remedy = alert.get("commands"), alert["remedy"]
+    back = isinstance(remedy, dict) and remedy.get("checkpoint") is not None
+    return [] if not isinstance(commands, list) or (back and alert.get("rescue")) else [str(c) for c in commands]
+
+
+def rescue(alert: dict[str, object]) -> tuple[list[tuple[str, str]], list[str]] | None:
+    """The rescue plan of a critical alert: its words, and what to copy."""
+    plan = alert.get("rescue")
+    if not isinstance(plan, dict) or alert["inhibited_by"]:
+        return None
+    copied = [str(plan["live_command"])] if plan["live_command"] else [str(c) for c in plan["commands"]]
+    return [(str(label), str(text)) for label, text in plan["told"]], copied
 
 
 def _moved(found: Findings) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from regimescope.monitor.report.charts import shown
 from regimescope.monitor.report.gather import Findings, counting
-from regimescope.monitor.report.html import advice, blind_rows
+from regimescope.monitor.report.html import advice, blind_rows, rescue, to_copy
 
 
 def markdown(found: Findings) -> str:
@@ -23,9 +23,12 @@ def markdown(found: Findings) -> str:
         where = f"Onset step {alert['step_onset']}, detected step {alert['step_detected']}, {alert['state']}."
         parts += [head, f"{where} {plain(str(alert['text']))}"]
         parts += [f"{name} {plain(text)}" for name, text in advice(alert)]
-        commands = alert.get("commands")
-        if isinstance(commands, list) and commands:
-            parts.append(fenced("\n".join(map(str, commands))))
+        if commands := to_copy(alert):
+            parts.append(fenced("\n".join(commands)))
+        if plan := rescue(alert):
+            lines, copied = plan
+            parts += ["### Rescue plan", *(f"- {label}: {plain(text)}" for label, text in lines)]
+            parts += [fenced("\n".join(copied))] if copied else []
     parts.append("## What moved first")
     rows = [[str(d.step), what, f"{shown(d.before)} → {shown(d.after)}", str(d.seen)] for what, d in found.moved]
     parts.append(table(["step", "what", "from → to", "sure at"], rows) if rows else "Nothing left its reference.")

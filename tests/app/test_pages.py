@@ -315,6 +315,29 @@ def test_once_accuracy_is_gone_the_card_leads_back_to_the_checkpoint_before(desk
     assert not [link for link in at.get("page_link") if "Review this change" in link.proto.label]
 
 
+def test_the_rescue_plan_says_what_it_costs_and_is_one_click_for_a_living_trainer(desk):
+    desk.collapsing(framework="regimescope 0.1.0", can=("set_bounds", "rollback"))
+    at = desk.open("alerts")
+    words = shown(at)
+    assert "**Rescue plan**" in words and "Go back to: That of step 20" in words
+    assert "Resume with: A>0 [0.8, 11], A<0 [0, 101]: w_min of A<0 moves from 1 to 0." in words
+    assert "Lost: 27 steps done again" in words and "Relaxing now: No: accuracy is gone." in words
+    (link,) = [link.proto for link in at.get("page_link") if "Roll back" in link.proto.label]
+    assert "rollback=20" in link.query_string
+    (code,) = [code.value for code in at.code]
+    assert code.startswith("regimescope rollback ") and "--to 20 --neg-min 0 --why length_collapse" in code
+
+
+def test_the_rescue_plan_of_another_trainer_is_in_its_own_words(desk):
+    desk.collapsing(framework="verl 0.9.1", can=(), limits=None)
+    at = desk.open("alerts")
+    words = shown(at)
+    assert "Cannot be said there: lower bound of A>0 (R2): 0 instead of 0.8" in words
+    (code,) = [code.value.splitlines() for code in at.code]
+    assert code[0].endswith("policy_loss.loss_mode=cispo")
+    assert code[-1] == "trainer.resume_mode=resume_path trainer.resume_from_path=checkpoints/20"
+
+
 def test_a_log_without_buckets_says_on_the_card_that_no_regime_can_be_named(desk):
     desk.collapsing(buckets=False, framework="verl 0.9.1")
     words = shown(desk.open("alerts"))

@@ -9,6 +9,7 @@ import streamlit as st
 
 from regimescope.monitor.errors import BoundsError
 from regimescope.monitor.query import AlertRow
+from regimescope.monitor.rescue import RescuePlan, plan_of, told
 from regimescope.monitor.ui.answers import last_good_checkpoint
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.facts import Proposal, RunFacts, last_good_step, proposal
@@ -47,11 +48,15 @@ def what_to_do(ctx: Context, facts: RunFacts, alert: AlertRow) -> None:
         _prediction(ctx, facts, change)
     if change is not None and not closed:
         _way_to_control(facts, alert)
-    _rollback(facts, alert)
+    plan = _plan(ctx, facts, alert)
+    if plan is None:
+        _rollback(facts, alert)
     text = alert.remedy.get("text")
     if isinstance(text, str) and text:
         st.text(text)
-    if closed:
+    if plan is not None:
+        _rescue(facts, alert, plan)
+    elif closed:
         _way_back(ctx, facts, alert)
     elif good := last_good(facts, alert):
         st.text(good)
@@ -108,6 +113,28 @@ def _rollback(facts: RunFacts, alert: AlertRow) -> None:
         with st.container(key="fix-rollback", width="content"):
             label = f"Roll back in Control, to the checkpoint of step {step}"
             page_link("control", label, icon=":material/history:", rollback=step, alert=alert.alert_id)
+
+
+def _plan(ctx: Context, facts: RunFacts, alert: AlertRow) -> RescuePlan | None:
+    """Of a critical alert that is open."""
+    alive, folder = not (facts.live.ended or facts.live.stale), ctx.monitor.root / facts.run.path
+    with ctx.monitor.store.cursor() as con:
+        return plan_of(con, facts.run, folder, alert, facts.alerts, alive=alive)
+
+
+def _rescue(facts: RunFacts, alert: AlertRow, plan: RescuePlan) -> None:
+    """The rescue plan: one click where the living trainer can go back itself, else what to copy."""
+    st.markdown("**Rescue plan**")
+    if plan.live_command:
+        with st.container(key="fix-rollback", width="content"):
+            label = f"Roll back in Control, to the checkpoint of step {plan.checkpoint}"
+            page_link("control", label, icon=":material/history:", rollback=plan.checkpoint, alert=alert.alert_id)
+    with st.container(gap="xsmall", key="prose-rescue"):
+        for label, words in told(plan):
+            st.text(f"{label}: {words}")
+    commands = [plan.live_command] if plan.live_command else list(plan.commands)
+    if commands:
+        st.code("\n".join(commands), language=None, wrap_lines=True)
 
 
 def _way_to_control(facts: RunFacts, alert: AlertRow) -> None:
