@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from regimescope.monitor.alerts import GAP_RULE
 from regimescope.monitor.notify.targets import SEVERITIES, Target
 from regimescope.monitor.query import AlertRow, EventRow
 
@@ -123,4 +124,5 @@ def _rise(alert: AlertRow, target: Target, own: list[Notice], near: list[Notice]
 
 def _near(notice: Notice, alert: AlertRow) -> bool:
     same = notice.rule == alert.rule and notice.slice == alert.slice
+    same = same and alert.rule != GAP_RULE  # of the monitor's clock: no replay moves it, and each silence is a new one
     return same and abs(notice.onset - alert.step_onset) <= NEAR

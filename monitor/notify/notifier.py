@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from regimescope.monitor import query
+from regimescope.monitor.alerts import GAP_RULE
 from regimescope.monitor.errors import ControlError, NotifyFileError, RegimescopeError
 from regimescope.monitor.live import Liveness
 from regimescope.monitor.notify import due
@@ -78,6 +79,7 @@ class Notifier:
         self._unsaved: list[tuple[int, due.Notice]] = []
         self._first_seen: dict[int, float] = {}
         self._lives: set[int] = set()
+        self._gaps: dict[int, query.AlertRow] = {}
         self._wake = threading.Condition()
         self._changed: set[int] = set()
         self._again: set[int] = set()
@@ -166,11 +168,19 @@ class Notifier:
             return _Picture(
                 run=run,
                 live=self._monitor.liveness(run_key),
-                alerts=query.alerts(con, run_key),
+                alerts=self._with_gap(run_key, query.alerts(con, run_key)),
                 history=due.merge([*told, *self._notices.get(run_key, ())]),
                 checkpoints=query.checkpoints(con, run_key),
                 bounds=query.bounds_in_force(con, run_key),
             )
+
+    def _with_gap(self, run_key: int, alerts: list[query.AlertRow]) -> list[query.AlertRow]:
+        """A telemetry gap that ended is no alert any more; who was told of it hears that too."""
+        if gap := next((alert for alert in alerts if alert.rule == GAP_RULE), None):
+            self._gaps[run_key] = gap
+        elif over := self._gaps.get(run_key):
+            return [*alerts, replace(over, state="resolved")]
+        return alerts
 
     def _followed(self, picture: _Picture) -> bool:
         """Whether people are told of new alerts of this run: it grew while this server looked, or its last line is

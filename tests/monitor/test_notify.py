@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from regimescope.monitor import query
+from regimescope.monitor import live, query, replay
 from regimescope.monitor.notify.notifier import Notifier
 from regimescope.monitor.notify.post import post
 from regimescope.monitor.notify.targets import Plan, Target
@@ -316,6 +316,23 @@ def all_day_but_a_minute() -> tuple[int, int]:
     now = time.localtime()
     minute = 60 * now.tm_hour + now.tm_min
     return (minute - 1) % 1440, (minute - 2) % 1440
+
+
+def test_a_silence_is_told_and_that_it_ended(hooks, tell, trainer, monkeypatch) -> None:
+    hook = hooks()
+    monitor = tell(Target(name="hook", url=hook.url))
+    monkeypatch.setattr(replay, "GAP_FLOOR_S", 0.3)
+    monkeypatch.setattr(live, "GAP_FLOOR_S", 0.3)
+    with trainer.open() as recorder:
+        for step in range(4):
+            trainer.step(recorder, step)
+        monitor.tick()
+        time.sleep(0.4)
+        monitor.tick()
+        until(lambda: hook.titles() == ["WARNING: telemetry gap in run"])
+        trainer.step(recorder, 4)
+        settle(monitor, 3)
+        until(lambda: hook.titles()[1:] == ["RESOLVED: telemetry gap in run"])
 
 
 def test_send_test_says_why_not(hooks, tell) -> None:
