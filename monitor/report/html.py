@@ -95,7 +95,8 @@ def _alerts(found: Findings) -> list[str]:
             parts.append(f"<pre>{escape(chr(10).join(commands))}</pre>")
         if plan := rescue(alert):
             lines, copied = plan
-            parts.append("<h4>Rescue plan</h4>" + table(("", ""), lines))
+            parts.append("<h4>Rescue plan</h4>")
+            parts += [f"<p><b>{escape(label)}:</b> {escape(text)}</p>" for label, text in lines]
             parts += [f"<pre>{escape(chr(10).join(copied))}</pre>"] if copied else []
     return parts
 

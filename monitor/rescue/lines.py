@@ -83,7 +83,9 @@ def relax_line(plan: RescuePlan) -> str:
     steps = plural(plan.since_onset or 0, "step")
     parts = [say("relax", plan.relax, steps=steps, since=plan.since_step)]
     if plan.relax in ("closed", "early", "late", "lost"):
-        parts += [say("evidence", plan.relax), say("evidence", "size")]
+        parts.append(say("evidence", plan.relax))
+        if plan.state != "ready":  # else it stands in the next line
+            parts.append(say("evidence", "size"))
     if plan.relax in ("early", "late", "lost"):
         parts += [] if plan.takes_bounds else [say("relax", "outside")]
         parts += [] if plan.sees_accuracy else [say("relax", "blind")]

@@ -119,7 +119,9 @@ def test_once_accuracy_is_gone_the_checkpoint_is_the_one_that_the_detectors_name
     closed = alert(evidence={"attribution": "measured", "window": "closed"}, remedy={**R4_OFF, "checkpoint": 10})
     found, said = words(alert=closed)
     assert found.checkpoint == 10 and found.relax == "closed"
-    assert "1 of 9" in said["Relaxing now"] and "0.1 M-parameter policy" in said["Relaxing now"]
+    assert "1 of 9" in said["Relaxing now"] and "0.1 M-parameter policy" in said["Going back"]
+    _, alone = words(alert=closed, told=[], kept=[])
+    assert "0.1 M-parameter policy" in alone["Relaxing now"]
     inside = alert(evidence={"attribution": "measured", "window": "closed"}, remedy={**R4_OFF, "checkpoint": None})
     assert plan(situation(alert=inside)).state == "after", "what lies before the onset was bad already"
 
