@@ -46,6 +46,8 @@ COMPACT_EVERY_S = 5.0
 COMPACT_AGAIN_S = 600.0
 "No compaction for so long after the index failed: it needs space."
 
+MOST_WAITING = 16
+"Requests that may wait for news at a time: each holds one of the server's threads."
 _BROKEN = (duckdb.Error, OSError, RegimescopeError)
 "What a full disk, and an index that is not what it was, raise."
 
@@ -123,6 +125,8 @@ class Monitor:
         self._run_rows: Memo[query.RunRow | None] = Memo()
         self._lock = threading.Lock()
         self._closing = threading.Event()
+        self._told = threading.Condition()
+        self._waiting = threading.BoundedSemaphore(MOST_WAITING)
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -133,6 +137,7 @@ class Monitor:
     def stop(self) -> None:
         """End the thread, close the index."""
         self._closing.set()
+        self._announce(True)
         if self._thread is not None:
             self._thread.join(timeout=30)
         if self.notifier is not None:
@@ -203,6 +208,29 @@ class Monitor:
         launch_no, last = self._replayer.head(run_key)
         epoch = f"{self.store.instance}-{run_key}-{launch_no}-{self._replayer.late(run_key)}"
         return Head(epoch=epoch, last=last)
+
+    def wait_for_news(self, run_key: int, seen: Head, seconds: float) -> Head:
+        """The head of the run as soon as it is another one than `seen`, else after so many seconds. Where many wait
+        already it is told at once, for each holds a thread of the server.
+        """
+        head = self.head(run_key)
+        if head != seen or not self._waiting.acquire(blocking=False):
+            return head
+        until = time.monotonic() + seconds
+        try:
+            with self._told:
+                while (head := self.head(run_key)) == seen and not self._closing.is_set():
+                    left = until - time.monotonic()
+                    if left <= 0 or not self._told.wait(left):
+                        break
+            return head
+        finally:
+            self._waiting.release()
+
+    def _announce(self, news: bool) -> None:
+        if news:
+            with self._told:
+                self._told.notify_all()
 
     @property
     def problems(self) -> dict[str, str]:
@@ -275,6 +303,7 @@ class Monitor:
             started = time.monotonic()
             try:
                 news = self.tick()
+                self._announce(news)
                 self.degraded = self.degraded_since = None
                 at_once = self._compact(news) or self._ingester.more
             except _BROKEN as error:

@@ -1,7 +1,7 @@
 // Live charts: polls /api/series, appends new rows to Plotly charts it owns. Text goes in by textContent only.
 const grids = new WeakMap();
 const POINTS = 1000, ZOOM_POINTS = 1200, KEEP = 4000;
-const EVERY = 1000, HIDDEN = 10000, SLOWEST = 30000;
+const EVERY = 1000, PAUSE = 600, HIDDEN = 10000, SLOWEST = 30000;
 
 export default function ({ data, parentElement }) {
   const root = parentElement.querySelector(".rs-grid");
@@ -26,11 +26,16 @@ export default function ({ data, parentElement }) {
   };
 }
 
+// the server holds the answer until there is news, for a second at most; news is drawn and left alone for a moment
 async function poll(g) {
+  const asked = Date.now();
+  let pause = EVERY;
   try {
-    const [body] = await Promise.all([ask(g, { epoch: g.epoch, since: g.last, n: POINTS }), library(g.data.version)]);
+    const wait = document.hidden ? 0 : EVERY;
+    const [body] = await Promise.all([ask(g, { epoch: g.epoch, since: g.last, n: POINTS, wait }), library(g.data.version)]);
     if (g.closed) return;
     take(g, body);
+    pause = body.series ? PAUSE : Math.max(50, EVERY - (Date.now() - asked));
     g.fails = 0;
     g.heard = Date.now();
     g.silent = body.stale;
@@ -41,7 +46,7 @@ async function poll(g) {
   if (g.closed) return;
   chip(g);
   clearTimeout(g.timer);
-  g.timer = setTimeout(poll, document.hidden ? HIDDEN : Math.min(SLOWEST, EVERY * 2 ** g.fails), g);
+  g.timer = setTimeout(poll, document.hidden ? HIDDEN : g.fails ? Math.min(SLOWEST, EVERY * 2 ** g.fails) : pause, g);
 }
 
 async function ask(g, values) {

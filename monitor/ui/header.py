@@ -1,4 +1,4 @@
-"""The strip above every page: verdict, reason, what the trainer is doing, and what to click. Redrawn every 2 s.
+"""The strip above every page: verdict, reason, what the trainer is doing, and what to click. Redrawn every 3 s.
 
 The run picker stands outside the fragment, so that a redraw never touches it. When a run appears or goes, the whole
 page is run again once, but not under an open review dialog.
@@ -51,7 +51,7 @@ def run_paths() -> tuple[str, ...]:
         return tuple(query.run_paths(con))
 
 
-@st.fragment(run_every="2s", key="header")
+@st.fragment(run_every="3s", key="header")
 def header(path: str, known: tuple[str, ...]) -> None:
     """Draw the strip of one run; known = the runs that the picker shows, sorted."""
     ctx = current()

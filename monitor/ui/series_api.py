@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from regimescope.monitor import query
-from regimescope.monitor.service import Monitor
+from regimescope.monitor.service import Head, Monitor
 from regimescope.monitor.ui.api import BadRequest, authorised, refused, unavailable
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.facts import Said, read_said, shown_checkpoints
@@ -22,6 +22,7 @@ from regimescope.monitor.ui.verdict import of_slice, open_alerts
 
 MAX_METRICS = 64
 MAX_MARKS = 300
+MOST_WAIT_MS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,8 @@ class SeriesRequest:
     "Range of an envelope; None = to the end."
     n: int
     "About so many points a metric, 50..2000."
+    wait_s: float
+    "How long the answer may wait for news; 0 = not at all."
 
     @classmethod
     def parse(cls, params: QueryParams) -> SeriesRequest:
@@ -67,6 +70,7 @@ class SeriesRequest:
             x0=_integer(params, "x0", None),
             x1=_integer(params, "x1", None),
             n=min(2000, max(50, _step(params, "n", 1000))),
+            wait_s=min(MOST_WAIT_MS, max(0, _step(params, "wait", 0))) / 1000,
         )
 
 
@@ -99,9 +103,11 @@ def series(request: Request) -> Response:
         try:
             with ctx.monitor.store.cursor() as con:
                 run_key = query.run_key_of(con, ask.run)
-                if run_key is None:
-                    raise BadRequest("no such run below this root", 404)
-                body = _series_body(ctx, con, run_key, ask)
+            if run_key is None:
+                raise BadRequest("no such run below this root", 404)
+            head = ctx.monitor.wait_for_news(run_key, Head(epoch=ask.epoch, last=ask.since), ask.wait_s)
+            with ctx.monitor.store.cursor() as con:
+                body = _series_body(ctx, con, run_key, ask, head)
         except duckdb.Error as error:
             return unavailable(ctx, error)
     except BadRequest as error:
@@ -109,8 +115,9 @@ def series(request: Request) -> Response:
     return JSONResponse(body, headers={"cache-control": "no-store"})
 
 
-def _series_body(ctx: Context, con: query.Connection, run_key: int, ask: SeriesRequest) -> dict[str, object]:
-    head = ctx.monitor.head(run_key)
+def _series_body(
+    ctx: Context, con: query.Connection, run_key: int, ask: SeriesRequest, head: Head
+) -> dict[str, object]:
     body: dict[str, object] = {"epoch": head.epoch, "last": head.last}
     silent = ctx.monitor.stale_s(run_key)
     if silent is not None:
