@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from regimescope.detectors.advice import HOLDS
@@ -20,30 +21,37 @@ def plans(
     con: Connection, run: RunRow, folder: Path, alerts: Sequence[AlertRow], *, alive: bool
 ) -> dict[str, RescuePlan]:
     """Alert id -> plan, of all that need one."""
-    return {a.alert_id: _plan(con, run, folder, a, alerts, alive) for a in alerts if needs_plan(a)}
+    found = [a for a in alerts if needs_plan(a)]
+    return _plans(con, run, folder, found, alerts, alive) if found else {}
 
 
 def plan_of(
     con: Connection, run: RunRow, folder: Path, alert: AlertRow, alerts: Sequence[AlertRow], *, alive: bool
 ) -> RescuePlan | None:
     """Of one alert; None = it needs none."""
-    return _plan(con, run, folder, alert, alerts, alive) if needs_plan(alert) else None
+    found = [alert] if needs_plan(alert) else []
+    return _plans(con, run, folder, found, alerts, alive)[alert.alert_id] if found else None
 
 
-def _plan(
-    con: Connection, run: RunRow, folder: Path, alert: AlertRow, alerts: Sequence[AlertRow], alive: bool
-) -> RescuePlan:
+def _plans(
+    con: Connection, run: RunRow, folder: Path, found: Sequence[AlertRow], alerts: Sequence[AlertRow], alive: bool
+) -> dict[str, RescuePlan]:
     key, last = run.run_key, run.last_step
-    kept = query.checkpoints(con, key)
-    return plan(
-        Situation(
-            alert=alert, onset=onset_of(alert, alerts), run=run, folder=folder, bounds=query.bounds_in_force(con, key),
-            told=[e for e in query.events(con, key, ["checkpoint"]) if not e.superseded], kept=kept,
-            gone=_gone(folder, [e.step for e in kept if e.step is not None]), last_step=last, alive=alive,
-            held=any(a.open and a.severity != "info" and a.signature in HOLDS for a in alerts),
-            accuracy="accuracy" in query.metric_names(con, key), hours=lambda step: hours_since(con, key, step, last),
+    kept, bounds = query.checkpoints(con, key), query.bounds_in_force(con, key)
+    told = [e for e in query.events(con, key, ["checkpoint"]) if not e.superseded]
+    gone = _gone(folder, [e.step for e in kept if e.step is not None])
+    held = any(a.open and a.severity != "info" and a.signature in HOLDS for a in alerts)
+    accuracy = "accuracy" in query.metric_names(con, key)
+    hours = cache(lambda step: hours_since(con, key, step, last))
+    return {
+        a.alert_id: plan(
+            Situation(
+                alert=a, onset=onset_of(a, alerts), run=run, folder=folder, bounds=bounds, told=told, kept=kept,
+                gone=gone, last_step=last, alive=alive, held=held, accuracy=accuracy, hours=hours,
+            )
         )
-    )  # fmt: skip
+        for a in found
+    }  # fmt: skip
 
 
 def _gone(folder: Path, steps: Sequence[int]) -> set[int]:

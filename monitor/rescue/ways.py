@@ -59,7 +59,5 @@ def known(framework: str | None) -> str | None:
 def _filled(how: str, name: str, step: int, path: str | None) -> str:
     """With the path that the log told, else with PATH before the name that such a folder has."""
     told = (path or f"PATH/{name.format(step=step)}").rstrip("/")
-    if told.endswith("/actor"):
-        told = told.removesuffix("/actor")
     above = str(PurePosixPath(told).parent)
     return how.format(path=shlex.quote(told), quoted=json.dumps(told), folder=shlex.quote(above), step=step)

@@ -76,7 +76,7 @@ def test_where_rows_have_no_step_of_their_own_no_checkpoint_is_placed_among_them
     lines = [
         line
         for i in (1, 2, 3)
-        for line in (trl(10 * i, i / 100, bar=False), f"Saving model checkpoint to o/checkpoint-{10 * i}")
+        for line in (trl(10 * i, i / 100, bar=False), f"Saving model checkpoint to o/checkpoint-{i}")
     ]
     found, steps = checkpoints(written(tmp_path, *lines), tmp_path)
     assert found == [] and steps == 3

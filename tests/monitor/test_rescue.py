@@ -247,11 +247,9 @@ def test_a_plan_is_json_without_infinities():
     json.loads(json.dumps(plain(as_json(found)), allow_nan=False))
 
 
-@pytest.fixture(scope="module")
-def dying(tmp_path_factory):
+def dying_run(folder, framework):
     """A run of 60 steps in somebody's loop, whose responses shrink to nothing from step 30 on, saved every 10 steps."""
-    folder = tmp_path_factory.mktemp("root") / "dying"
-    with Recorder(folder, framework="trl", rule=WeightRule.capped(TIGHT)) as recorder:
+    with Recorder(folder, framework=framework, rule=WeightRule.capped(TIGHT)) as recorder:
         for step in range(60):
             gone = step >= 30
             values = {
@@ -265,6 +263,12 @@ def dying(tmp_path_factory):
             if step % 10 == 9:
                 recorder.event("checkpoint", {"path": f"out/checkpoint-{step}"}, step=step)
     return folder
+
+
+@pytest.fixture(scope="module")
+def dying(tmp_path_factory):
+    """One of TRL."""
+    return dying_run(tmp_path_factory.mktemp("root") / "dying", "trl")
 
 
 def test_check_and_report_tell_the_plan_of_a_run(dying, tmp_path, capsys):
@@ -305,3 +309,15 @@ def test_check_of_a_foreign_log_goes_back_to_the_checkpoint_that_it_tells(tmp_pa
     text = capsys.readouterr().out
     assert "ckpt/x/global_step_25" in text and "No bound is proposed: the log has no buckets" in text
     assert "    trainer.resume_mode=resume_path trainer.resume_from_path=ckpt/x/global_step_25\n" in text
+
+
+def test_a_checkpoint_whose_folder_is_gone_is_not_proposed_and_no_command_stands_twice(tmp_path, capsys):
+    run_dir = dying_run(tmp_path / "ours", "regimescope 0.1.0")
+    (run_dir / "checkpoints" / "step-00000009").mkdir(parents=True)
+    main(["check", str(run_dir)])
+    text = capsys.readouterr().out
+    assert "go back to: That of step 9," in text and text.count("--resume --checkpoint 9") == 1
+    (run_dir / "checkpoints" / "step-00000019").mkdir()
+    main(["report", str(run_dir), "-o", str(tmp_path / "r.html")])
+    page = (tmp_path / "r.html").read_text()
+    assert page.count("--resume --checkpoint 19") == 1
