@@ -11,14 +11,12 @@ from regimescope.monitor.notify.due import FAILED, SENT, Notice, merge
 if TYPE_CHECKING:
     from regimescope.monitor.notify.notifier import State
 
-_KINDS = {"open": "opened", "escalate": "escalated", "resolve": "resolved"}
-
 
 def told_line(notices: Iterable[Notice], alert_id: str) -> str:
-    """ "Notices: oncall opened (sent), mail opened (not delivered yet: it answered 500)"; empty where none fell due."""
+    """ "Notices: open to oncall sent; open to mail not delivered yet (it answered 500)"; empty where none fell due."""
     found = [notice for notice in merge(notices).values() if notice.alert == alert_id]
-    words = [f"{n.target} {_KINDS.get(n.kind, n.kind)} ({_state(n)})" for n in found]
-    return f"Notices: {', '.join(words)}" if words else ""
+    words = [f"{n.kind} to {n.target} {_state(n)}" for n in found]
+    return f"Notices: {'; '.join(words)}" if words else ""
 
 
 def target_rows(states: Sequence[State]) -> list[dict[str, object]]:
@@ -33,9 +31,15 @@ def target_rows(states: Sequence[State]) -> list[dict[str, object]]:
             "interval, s": state.target.interval_s,
             "waiting": state.delivery.waiting,
             "last delivery": _clock(state.delivery.sent_at),
-            "last failure": _failure(state),
         }
         for state in states
+    ]
+
+
+def failures(states: Sequence[State]) -> list[str]:
+    """A line per target whose last message was not taken."""
+    return [
+        f"{s.target.name}: {s.delivery.why}; last try {_clock(s.delivery.failed_at)}" for s in states if s.delivery.why
     ]
 
 
@@ -47,12 +51,7 @@ def quiet_text(quiet: tuple[int, int] | None) -> str:
 def _state(notice: Notice) -> str:
     if notice.state == SENT:
         return "sent"
-    return f"not delivered yet: {notice.why}" if notice.state == FAILED and notice.why else "waiting"
-
-
-def _failure(state: State) -> str:
-    why = state.delivery.why
-    return f"{_clock(state.delivery.failed_at)}: {why}" if why else ""
+    return f"not delivered yet ({notice.why})" if notice.state == FAILED and notice.why else "waits"
 
 
 def _clock(at: float | None) -> str:

@@ -181,4 +181,4 @@ def test_the_card_says_who_was_told(desk, hook):
     with monitor.store.cursor() as con:
         alert = next(a for a in query.alerts(con, 1) if a.signature == "length_collapse")
     text = words(page("alerts", alert=alert.alert_id))
-    assert "Notices: hook opened (sent)" in text and SECRET not in text
+    assert "Notices: open to hook sent" in text and SECRET not in text

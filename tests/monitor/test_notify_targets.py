@@ -177,9 +177,9 @@ def test_states_are_ordered_by_how_final_they_are_not_by_a_clock() -> None:
     sent, waiting, failed = (told(state=s) for s in (due.SENT, due.WAITING, due.FAILED))
     assert [n.state for n in history(sent, failed, waiting).values()] == ["sent"]
     assert told_line([waiting, replace(failed, why="it answered 500")], "a") == (
-        "Notices: hook opened (not delivered yet: it answered 500)"
+        "Notices: open to hook not delivered yet (it answered 500)"
     )
-    assert told_line([waiting, failed, sent], "a") == "Notices: hook opened (sent)" and told_line([sent], "b") == ""
+    assert told_line([waiting, failed, sent], "a") == "Notices: open to hook sent" and told_line([sent], "b") == ""
 
 
 def test_a_message_has_what_is_needed_and_no_text_of_a_run_calls_anybody() -> None:

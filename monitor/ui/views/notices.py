@@ -8,7 +8,7 @@ from __future__ import annotations
 import streamlit as st
 
 from regimescope.monitor.notify.targets import notify_path
-from regimescope.monitor.notify.told import target_rows
+from regimescope.monitor.notify.told import failures, target_rows
 from regimescope.monitor.ui.context import Context
 from regimescope.monitor.ui.session import control_allowed
 
@@ -29,7 +29,11 @@ def notices(ctx: Context) -> None:
         return
     states = notifier.states()
     st.dataframe(target_rows(states), hide_index=True, height="content", alt="Targets of notices and how they are")
-    st.caption("The server reads its targets when it starts. A notice that is not delivered is tried again for good.")
+    for line in failures(states):
+        st.text(line)
+    st.caption(
+        "Targets are read when the server starts. A notice that is not delivered is tried again until it is."
+    )
     if not control_allowed(ctx):
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
