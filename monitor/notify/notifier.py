@@ -105,6 +105,7 @@ class Notifier:
         self._thread.join(_STOP_S)
         for courier in self._couriers.values():
             courier.join(deadline - time.monotonic())
+        self._save()
 
     def states(self) -> list[State]:
         """Of every target."""
@@ -127,7 +128,7 @@ class Notifier:
         while True:
             with self._wake:
                 if not self._changed and not self._closing:
-                    self._wake.wait(_AGAIN_S if self._again or self._unsaved else None)
+                    self._wake.wait(_AGAIN_S)
                 if self._closing:
                     return
                 keys, self._changed, self._again = self._changed | self._again, set(), set()

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from regimescope.monitor import live, query, replay
+from regimescope.monitor.errors import ControlError
 from regimescope.monitor.notify import notifier
 from regimescope.monitor.notify.notifier import Notifier
 from regimescope.monitor.notify.post import post
@@ -328,6 +329,30 @@ def test_a_silence_is_told_and_that_it_ended(hooks, tell, trainer, monkeypatch) 
         trainer.step(recorder, 4)
         settle(monitor, 3)
         until(lambda: "RESOLVED: telemetry gap in run" in hook.titles())
+
+
+def test_a_line_that_cannot_be_written_is_written_later_and_nothing_is_told_twice(
+    hooks, tell, sick, monkeypatch
+) -> None:
+    hook = hooks()
+    monitor = tell(critical(hook.url))
+    whole = monitor.requests.announce
+
+    def full(*args: object) -> None:
+        raise ControlError("no space left")
+
+    monkeypatch.setattr(monitor.requests, "announce", full)
+    sick(0, 28)
+    monitor.tick()
+    until(lambda: hook.received)
+    sick(28, 29)
+    settle(monitor)
+    assert not told(monitor) and len(hook.received) == 1
+    monkeypatch.setattr(monitor.requests, "announce", whole)
+    sick(29, 30)
+    settle(monitor)
+    until(lambda: (monitor.tick(), len(told(monitor)) == 2)[1])
+    assert {state for *_, state in told(monitor)} == {"waiting", "sent"} and len(hook.received) == 1
 
 
 def test_send_test_says_why_not(hooks, tell) -> None:

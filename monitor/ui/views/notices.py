@@ -31,9 +31,7 @@ def notices(ctx: Context) -> None:
     st.dataframe(target_rows(states), hide_index=True, height="content", alt="Targets of notices and how they are")
     for line in failures(states):
         st.text(line)
-    st.caption(
-        "Targets are read when the server starts. A notice that is not delivered is tried again until it is."
-    )
+    st.caption("Targets are read when the server starts. A notice that is not delivered is tried again until it is.")
     if not control_allowed(ctx):
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
