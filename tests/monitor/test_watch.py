@@ -1,7 +1,6 @@
 """`regimescope watch` as a process of its own, beside the job that writes the log."""
 
 import contextlib
-import signal
 import subprocess
 import sys
 import time
@@ -28,7 +27,7 @@ def watching(log, root):
         assert "feeding" in process.stdout.readline()
         yield process
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()  # Ctrl-C is ignored by whoever was started in the background, and so by its children
         process.communicate(timeout=30)
 
 
