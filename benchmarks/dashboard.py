@@ -215,7 +215,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         for steps in sizes:
             with tempfile.TemporaryDirectory(prefix="regimescope-bench-") as folder:
-                found = measure(Path(folder), steps, (1,) if args.quick else (1, 5), plan)
+                found = measure(Path(folder), steps, (1,) if args.quick else tuple(args.viewers), plan)
             print(table(OWN, [own.row() for own in found]), flush=True)
             late += [text for own in found for text in missed(own, plan.seconds / 60)]
         if not args.alone:
@@ -236,6 +236,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="10,000 steps, one viewer, 20 s of each: 3 minutes")
     parser.add_argument("--minutes", type=float, default=1.0, help="measured for each number of viewers (default 1)")
     parser.add_argument("--steps", type=int, default=1_000_000, help="of the long history (default 1,000,000)")
+    parser.add_argument("--viewers", type=int, nargs="+", default=[1, 5], help="at a time (default 1 5)")
     parser.add_argument("--openings", type=int, default=5, help="of each page (default 5)")
     parser.add_argument("--peer-steps", type=int, default=SMALL, help=f"history beside the peers (default {SMALL:,})")
     parser.add_argument("--peer-seconds", type=float, default=60.0, help="of rows beside the peers (default 60)")
