@@ -85,6 +85,20 @@ class RunWriter:
             dump.keep(step.step, self._folder, self._segment, self.notes)
         self._count(step)
 
+    @property
+    def knows_any(self) -> bool:
+        """Whether some key is one of our names."""
+        return bool(self._mapper.sources)
+
+    def nothing_known(self) -> str:
+        """Why a log is of no use as it is."""
+        keys = sorted(self._mapper.unmapped)
+        listed = ", ".join(keys[:12]) + (f" and {len(keys) - 12} more" if len(keys) > 12 else "")
+        return (
+            f"{self._file}: {self.imported.steps:,} steps read as {self.notes.format}, but none of its keys is known "
+            f"({listed}): say what they are, --map {keys[0]}=reward_mean for instance (names: docs/metrics.md)"
+        )
+
     def idle(self) -> None:
         """Nothing new: what was read becomes visible, and what comes now comes now."""
         self._caught_up = True
@@ -159,6 +173,8 @@ def write_run(writer: RunWriter, rows: Rows, *, idle: Callable[[], bool] | None 
         writer.step(step)
     if not writer.imported.steps and idle is None:
         raise ImportFailed("the log holds no step with a number in it")
+    if not writer.knows_any and idle is None:
+        raise ImportFailed(writer.nothing_known())
     if steps.counted:
         writer.notes.leave_out("rows had no step and were counted", count=writer.imported.steps)
     return writer.end("finished" if idle is None else None)

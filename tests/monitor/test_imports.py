@@ -266,6 +266,11 @@ def test_any_text_by_a_pattern(tmp_path):
         ("prose.txt", b"Once upon a time\nthere was a run\n" * 20, "no line of a trainer"),
         ("texts.jsonl", b'{"text": "a"}\n{"text": "b"}\n', "no step with a number"),
         ("deep.json", b"[" * 200_000, "nested"),
+        (
+            "foreign.jsonl",
+            b'{"step": 1, "a": 1, "b": 2}\n{"step": 2, "a": 1, "b": 2}\n',
+            "none of its keys is known (a, b)",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_said_in_one_sentence(name, data, reason, tmp_path, capsys):
