@@ -15,11 +15,11 @@ REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "scorecard.md"
 TARGET = REPOSITORY / "monitor" / "ui" / "false_alarms.toml"
 SETS = {
-    "Fresh lab runs: lab": ("real", "lab runs of fresh seeds"),
+    "Fresh lab runs: ": ("real", "lab runs of fresh seeds"),
     "Public logs": ("real", "public logs"),
     "Generated runs": ("generated", "generated runs"),
 }
-"Heading of the scorecard to kind and name."
+"Beginning of a heading of the scorecard to kind and name."
 _HEAD = """\
 # False alarms of each signature with all columns, on runs on which no threshold was chosen.
 # Written by `python -m benchmarks.scorecard.false_alarms` from docs/scorecard.md.
@@ -37,7 +37,10 @@ def toml_of(page: str) -> str:
 
 
 def _set(page: str, heading: str, kind: str, name: str) -> str:
-    part = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    found = re.search(rf"^## {heading}.*$", page, re.M)
+    if found is None:
+        raise SystemExit(f"{PAGE}: no part {heading!r}")
+    part = page[found.end() :].split("\n## ")[0]
     first, _, rest = part.partition("**All columns**")
     healthy = re.search(r"(\d+) healthy \(([\d,]+) rows\)", first)
     if healthy is None:
