@@ -17,6 +17,7 @@ from regimescope.monitor.report.markdown import fenced, plain
 
 REAL = Path(__file__).parents[1] / "data" / "real_logs"
 HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
+NAMED = '<img src=x onerror="alert(1)">'
 VOID = {"meta", "img", "br", "link"}
 
 
@@ -63,6 +64,7 @@ def record(folder, *, collapses, name=None, config=None):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("root")
+    record(root / NAMED, collapses=True, name=HOSTILE)
     record(root / "dying", collapses=True, name=HOSTILE, config={"lr": HOSTILE, "seed": 1})
     record(root / "well", collapses=False, config={"lr": "1e-6", "seed": 1})
     return root
@@ -81,8 +83,8 @@ def test_a_report_says_what_happened_when_and_how_long_it_went_on(runs, tmp_path
 
 def test_a_report_opens_from_disk_and_holds_no_markup_of_the_run(runs, tmp_path):
     out = tmp_path / "report.html"
-    main(["report", str(runs / "dying"), "-o", str(out)])
-    main(["compare", str(runs / "dying"), str(runs / "well"), "-o", str(tmp_path / "compare.html")])
+    main(["report", str(runs / NAMED), "-o", str(out)])
+    main(["compare", str(runs / NAMED), str(runs / "dying"), "-o", str(tmp_path / "compare.html")])
     for file in (out, tmp_path / "compare.html"):
         text, markup = file.read_text(), Markup()
         markup.feed(text)
