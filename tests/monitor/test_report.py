@@ -142,6 +142,11 @@ def test_ticks_are_few_round_and_inside(low, wide):
     assert all(low - 1e-6 * wide <= tick <= low + wide + 1e-6 * wide for tick in found)
 
 
+def test_what_is_not_finite_leaves_a_gap():
+    line = Line(label="a", color="info", x=range(6), y=[1.0, 2.0, float("nan"), 2.0, 1.0, float("inf")])
+    assert svg(Chart(title="a", lines=[line])).count("<polyline") == 2
+
+
 @given(
     st.lists(st.one_of(st.floats(-1e9, 1e9), st.sampled_from([float("nan"), float("inf")])), min_size=1, max_size=30)
 )
