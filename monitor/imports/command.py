@@ -56,6 +56,8 @@ def watch(argv: list[str]) -> int:
     log, root = Path(options.log), default_root(options.root)
     request = request_of(options, follow=True)
     folder = root / (request.name or name_of(log))
+    if not log.exists():
+        raise ImportFailed(f"no log {log} yet: start the job first, or touch the file, and it is waited for")
     _make_way(folder)
     print(_where(root, folder), flush=True)
     try:

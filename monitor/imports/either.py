@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from regimescope.monitor.errors import ImportFailed
+from regimescope.monitor.errors import ImportFailed, RunError
 from regimescope.monitor.imports.command import bar
 from regimescope.monitor.imports.run import Request, imported
 from regimescope.monitor.imports.write import Imported
@@ -22,6 +22,9 @@ def read_either(
     """One run, and what was made of the log where it is one. Raises RunError, ImportFailed."""
     log = log_of(what, root)
     if log is None:
+        above = default_root(root)
+        if not (Path(what).exists() or (above / what).exists()):
+            raise RunError(f"no run folder and no log {what!r}, neither here nor below {above}: give one, or --root")
         with read_run(what, root, rollouts=rollouts) as view:
             yield view, None
         return

@@ -73,6 +73,14 @@ def test_a_watch_does_not_write_into_a_run_that_it_did_not_make(tmp_path, capsys
     assert "another run" in capsys.readouterr().err
 
 
+def test_a_log_that_is_not_there_is_named_before_anything_is_made(tmp_path, capsys):
+    assert main(["watch", str(tmp_path / "none.log"), "--root", str(tmp_path / "root")]) == 2
+    assert main(["check", str(tmp_path / "none.log")]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and "no log" in said.err and "no run folder and no log" in said.err
+    assert not (tmp_path / "root").exists()
+
+
 def test_memory_does_not_grow_with_the_text(tmp_path):
     log = tmp_path / "a.log"
     noise = "".join(f"(worker pid={i}) the model says step: {i} - and so on, at some length\n" for i in range(20_000))
