@@ -40,7 +40,7 @@ def small_disk(tmp_path):
     folder = tmp_path / "small"
     folder.mkdir()
     try:
-        command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder]
+        command = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", folder]
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"a tmpfs cannot be mounted here (root may): {error}")
